@@ -1,0 +1,1 @@
+//! Objects of crawl.example.com and their validation rules; no IO

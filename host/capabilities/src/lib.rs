@@ -1,0 +1,1 @@
+//! What a Provider can be granted: libvirt, ssh, http, images

@@ -1,0 +1,1 @@
+//! Decisions without IO: what a Proxy needs next, names, error classes, backoff

@@ -1,0 +1,1 @@
+//! Controllers, stores, probes and the command line of proxy-operator

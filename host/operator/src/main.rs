@@ -1,0 +1,3 @@
+//! Controllers, stores, probes and the command line of proxy-operator
+
+fn main() {}

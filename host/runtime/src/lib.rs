@@ -1,0 +1,1 @@
+//! The component engine: load, limit, call and swap provider plugins

@@ -1,0 +1,1 @@
+//! Starts real libvirtd, sshd, squid and guests for tests

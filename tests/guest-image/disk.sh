@@ -23,9 +23,9 @@ grub-mkimage -O x86_64-efi -c "$work/early.cfg" -p /boot/grub -o "$work/BOOTX64.
 grub-mkimage -O i386-pc -c "$work/early.cfg" -p /boot/grub -o "$work/core.img" biosdisk "${common[@]}"
 python3 "$here/bios_boot.py" "$image" /usr/lib/grub/i386-pc/boot.img "$work/core.img" $bios
 
-mkfs.vfat -F16 -n ESP --offset=$esp "$image" 32768 > /dev/null
-esp_image="$image@@$((esp * 512))"
-mmd -i "$esp_image" ::/EFI ::/EFI/BOOT
-mcopy -i "$esp_image" "$work/BOOTX64.EFI" ::/EFI/BOOT/BOOTX64.EFI
+mkfs.vfat -F16 -n ESP -C "$work/esp.img" 32768 > /dev/null
+mmd -i "$work/esp.img" ::/EFI ::/EFI/BOOT
+mcopy -i "$work/esp.img" "$work/BOOTX64.EFI" ::/EFI/BOOT/BOOTX64.EFI
+dd if="$work/esp.img" of="$image" bs=512 seek=$esp conv=notrunc status=none
 
 qemu-img convert -O qcow2 -c "$image" "$out"

@@ -25,12 +25,13 @@ X
 # Keys of several kinds and forms, all authorised but the stranger's, and the server's own, which stay the same for the
 # life of the state directory.
 keys() {
-  local ssh=$state/ssh kind
+  local ssh=$state/ssh kind size
   [ ! -e "$ssh/known_hosts" ] || return 0
   rm -rf "$ssh"; mkdir -p "$ssh"
   for kind in ed25519 ecdsa rsa; do
-    ssh-keygen -q -t $kind -N '' -C "$kind" -f "$ssh/id_$kind"
-    ssh-keygen -q -t $kind -N '' -C '' -f "$ssh/host_$kind"
+    size=(); [ $kind != rsa ] || size=(-b 2048) # quick to make
+    ssh-keygen -q -t $kind "${size[@]}" -N '' -C "$kind" -f "$ssh/id_$kind"
+    ssh-keygen -q -t $kind "${size[@]}" -N '' -C '' -f "$ssh/host_$kind"
   done
   for kind in ecdsa rsa; do
     cp -p "$ssh/id_$kind" "$ssh/id_$kind.pem"

@@ -32,24 +32,26 @@ choose_subnet() {
 network_and_pool() {
   local net=192.168.$(cat "$state/subnet")
   cat > "$state/lan.xml" <<X
-<network>
+<network xmlns:dnsmasq='http://libvirt.org/schemas/network/dnsmasq/1.0'>
   <name>lan</name>
   <bridge name='$bridge' stp='off' delay='0'/>
   <dns><host ip='$net.1'><hostname>packages.test</hostname></host></dns>
   <ip address='$net.1' netmask='255.255.255.0'><dhcp><range start='$net.10' end='$net.200'/></dhcp></ip>
+  <!-- else it waits three seconds before an offer, for an answer to a ping -->
+  <dnsmasq:options><dnsmasq:option value='no-ping'/></dnsmasq:options>
 </network>
 X
   if ! virsh net-info lan > /dev/null 2>&1; then
     virsh net-define "$state/lan.xml" > /dev/null
     virsh net-autostart lan > /dev/null
   fi
-  virsh net-info lan | grep -q '^Active: *yes' || virsh net-start lan > /dev/null
+  virsh net-info lan | grep '^Active: *yes' > /dev/null || virsh net-start lan > /dev/null
   if ! virsh pool-info default > /dev/null 2>&1; then
     virsh pool-define-as default dir --target /var/lib/libvirt/images > /dev/null
     virsh pool-build default > /dev/null
     virsh pool-autostart default > /dev/null
   fi
-  virsh pool-info default | grep -q '^State: *running' || virsh pool-start default > /dev/null
+  virsh pool-info default | grep '^State: *running' > /dev/null || virsh pool-start default > /dev/null
 }
 
 write_env() {
@@ -134,24 +136,25 @@ take_down() {
   rm -rf --one-file-system "$state"
 }
 
-# libvirtd leaves its rules for the bridge when it is killed, and its (empty) chains in any case.
+# libvirtd leaves its rules for the bridge when it is killed, and its (empty) chains in any case. The chains go with the
+# last hypervisor, unless they were there before the first.
 remove_firewall_rules() {
-  local table rule chain save
-  for table in filter mangle; do
-    save=$(iptables -w -t $table -S 2>/dev/null) || continue
-    while read -r rule; do
-      # shellcheck disable=SC2086
-      [ -z "$rule" ] || iptables -w -t $table -D $rule || true
-    done < <(sed -nE "s/^-A (LIBVIRT_.* $bridge .*)/\1/p" <<< "$save")
-    # The chains go with the last hypervisor, unless they were there before the first.
-    [ ! -e "$STATE_DIR/.chains-were-there" ] && [ -z "$(others)" ] || continue
-    save=$(iptables -w -t $table -S)
-    ! grep -q '^-A LIBVIRT_' <<< "$save" || continue
-    while read -r rule; do
-      # shellcheck disable=SC2086
-      [ -z "$rule" ] || iptables -w -t $table -D $rule || true
-    done < <(sed -nE 's/^-A (.* -j LIBVIRT_.*)/\1/p' <<< "$save")
-    for chain in $(sed -nE 's/^-N (LIBVIRT_.*)/\1/p' <<< "$save"); do iptables -w -t $table -X "$chain" || true; done
+  local iptables table rule chain last=no
+  if [ ! -e "$STATE_DIR/.chains-were-there" ] && [ -z "$(others)" ]; then last=yes; fi
+  for iptables in iptables ip6tables; do
+    for table in filter nat mangle; do
+      remove_rules "^-A (LIBVIRT_.* $bridge( .*)?)$"
+      [ $last = yes ] && ! rules | grep '^-A LIBVIRT_' > /dev/null || continue
+      remove_rules '^-A (.* -j LIBVIRT_[A-Z]+)$'
+      for chain in $(rules | sed -nE 's/^-N (LIBVIRT_.*)/\1/p'); do $iptables -w -t $table -X "$chain"; done
+    done
+  done
+}
+rules() { $iptables -w -t $table -S 2>/dev/null || true; }
+remove_rules() {
+  rules | sed -nE "s/$1/\1/p" | while read -r rule; do
+    # shellcheck disable=SC2086
+    $iptables -w -t $table -D $rule || true
   done
 }
 others() { find "$STATE_DIR" -mindepth 2 -maxdepth 2 -name namespace.pid ! -path "$state/*"; }
@@ -163,8 +166,7 @@ case $command in
   down)
     [ -d "$state" ] || exit 0
     exec 9> "$STATE_DIR/$name.lock"; flock 9
-    take_down
-    rm -f "$STATE_DIR/$name.lock" ;;
+    take_down ;;
   start) start "$1"; write_env ;;
   stop) stop "$1"; write_env ;;
   kill) stop "$1" KILL; write_env ;;

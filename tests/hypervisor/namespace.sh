@@ -8,7 +8,7 @@ make_namespace() {
   if [ -z "$(others)" ]; then
     rm -f "$STATE_DIR/.chains-were-there"
     # Not ours to remove then.
-    ! iptables -w -S 2>/dev/null | grep -q LIBVIRT || touch "$STATE_DIR/.chains-were-there"
+    ! iptables -w -S 2>/dev/null | grep LIBVIRT > /dev/null || touch "$STATE_DIR/.chains-were-there"
   fi
 
   # The machine's accounts and one more. `*` as a password: no password fits, and sshd does not take it for locked.

@@ -6,6 +6,9 @@
 # usage: hypervisor.sh up NAME                         starts it, or what of it does not run
 #        hypervisor.sh env NAME                        prints the file with its addresses, keys and process ids
 #        hypervisor.sh down NAME                       ends it and removes all that it made
+#        hypervisor.sh session NAME                   up; prints the same and an empty line; down when its stdin ends, that
+#                                                     is, when the process that started it ends in whatever way. Two
+#                                                     sessions of one name follow each other. KEEP=1: no down
 #        hypervisor.sh start|stop|kill|restart NAME libvirtd|virtlogd|sshd
 #        hypervisor.sh freeze|thaw NAME libvirtd|sshd  as on a host that hangs
 #        hypervisor.sh virsh NAME ARGUMENT...          virsh on it
@@ -91,6 +94,7 @@ X
 }
 
 up() {
+  "$folder/../setup/packages.sh" --check
   [ "$(id -u)" = 0 ] || die "needs root"
   # A socket's path has at most 107 bytes.
   [ ${#state} -le 70 ] || die "STATE_DIR is too long for a socket in it: $STATE_DIR"
@@ -167,6 +171,14 @@ case $command in
     [ -d "$state" ] || exit 0
     exec 9> "$STATE_DIR/$name.lock"; flock 9
     take_down ;;
+  session)
+    mkdir -p "$STATE_DIR"
+    exec 7> "$STATE_DIR/$name.session"; flock 7
+    # An interrupt is for the owner; what it has started is then to be cleared away all the same.
+    trap '' INT TERM HUP
+    [ -n "${KEEP:-}" ] || trap '"$0" down "$name"' EXIT
+    "$0" up "$name" 7>&- < /dev/null; echo
+    cat > /dev/null ;;
   start) start "$1"; write_env ;;
   stop) stop "$1"; write_env ;;
   kill) stop "$1" KILL; write_env ;;

@@ -1,7 +1,7 @@
 # Sourced by the scripts of this folder. After `use NAME` the variables below say where that hypervisor lives.
 set -euo pipefail
 folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-STATE_DIR=${STATE_DIR:-/tmp/proxy-operator-test}
+STATE_DIR=$(realpath -m "${STATE_DIR:-/tmp/proxy-operator-test}")
 
 say() { echo "${name:-hypervisor}: $*" >&2; }
 die() { say "$@"; exit 1; }

@@ -40,11 +40,19 @@ keys() {
   ssh-keygen -q -t ed25519 -N "$passphrase" -C encrypted -f "$ssh/id_encrypted"
   cat "$ssh"/id_*.pub > "$ssh/authorized_keys"
   ssh-keygen -q -t ed25519 -N '' -C stranger -f "$ssh/id_stranger"
-  python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])' > "$ssh/port"
+  free_port > "$ssh/port"
   # As ssh-keyscan writes them.
   for kind in ed25519 ecdsa rsa; do
     echo "[127.0.0.1]:$(cat "$ssh/port") $(cut -d' ' -f1,2 "$ssh/host_$kind.pub")"
   done > "$ssh/known_hosts"
+}
+
+# Not one that the kernel gives to outgoing connections: while sshd is down another could take it, and a client that
+# keeps trying would in the end connect to itself.
+free_port() {
+  local port=$((22000 + $(cat "$state/subnet")))
+  while [ -n "$(ss -Hltn "sport = :$port")" ]; do port=$((port + 256)); done
+  echo $port
 }
 
 sshd_config() {
@@ -71,8 +79,7 @@ X
 # Words in the command line of each, by which its process is known.
 mark() { case $1 in sshd) echo "$state/ssh/sshd_config" ;; *) echo "$state/$1.pid" ;; esac; }
 
-sshd_answers() { python3 -c 'import socket, sys
-assert socket.create_connection(("127.0.0.1", int(sys.argv[1])), 2).recv(4) == b"SSH-"' "$(cat "$state/ssh/port")" 2>/dev/null; }
+sshd_answers() { (exec 5<> "/dev/tcp/127.0.0.1/$(cat "$state/ssh/port")" && read -r -t 2 -N 4 word <&5 && [ "$word" = SSH- ]) 2>/dev/null; }
 libvirtd_answers() { virsh uri > /dev/null 2>&1; }
 virtlogd_answers() { [ -S "$state/run/virtlogd-sock" ]; }
 

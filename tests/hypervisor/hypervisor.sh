@@ -101,9 +101,9 @@ up() {
   mkdir -p "$state"
   [ -O "$STATE_DIR" ] && [ -O "$state" ] || die "$STATE_DIR belongs to someone else"
   exec 9> "$STATE_DIR/$name.lock"; flock 9
-  if ! alive "$state/namespace.pid" "$holder" && ip link show "$bridge" > /dev/null 2>&1; then
-    # Left by one that was killed, or another's.
-    [ -e "$state/subnet" ] || die "$bridge exists already and is not of $STATE_DIR"
+  if ! alive "$state/namespace.pid" "$holder"; then
+    # What one left that was killed.
+    [ -e "$state/subnet" ] || ! ip link show "$bridge" > /dev/null 2>&1 || die "$bridge exists already and is not of $STATE_DIR"
     take_down
     mkdir -p "$state"
   fi
@@ -128,10 +128,9 @@ take_down() {
   for guest in "$state"/guests/*/; do
     [ ! -d "$guest" ] || "$folder/fake-guest.sh" down "$name" "$(basename "$guest")" || true
   done
-  if alive "$state/namespace.pid" "$holder"; then
-    # The mount namespace tells what is ours: daemons, guests, dnsmasq, sessions. libvirtd is not asked to end its guests,
-    # as it may be one that hangs.
-    mapfile -t pids < <(members)
+  # libvirtd is not asked to end its guests, as it may be one that hangs.
+  mapfile -t pids < <(members)
+  if [ ${#pids[@]} -gt 0 ]; then
     kill -CONT "${pids[@]}" 2>/dev/null || true
     end "${pids[@]}"
   fi

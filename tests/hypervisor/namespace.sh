@@ -27,12 +27,22 @@ make_namespace() {
     die "the namespace was not made"
 }
 
-# Members of the namespace: every process that is the hypervisor's.
+# The processes of the namespace, that is, every one that is the hypervisor's: daemons, guests, dnsmasq, sessions.
 members() {
   local ns link
-  ns=$(readlink "/proc/$(cat "$state/namespace.pid")/ns/mnt") || return 0
+  ns=$(namespace_id)
+  [ -n "$ns" ] || return 0
   for link in /proc/[0-9]*/ns/mnt; do
     [ "$(readlink "$link" 2>/dev/null)" != "$ns" ] || { link=${link#/proc/}; echo "${link%%/*}"; }
+  done
+}
+
+# Known by any one process that still runs: the one that keeps it may have been killed.
+namespace_id() {
+  local daemon
+  if alive "$state/namespace.pid" "$holder"; then readlink "/proc/$(cat "$state/namespace.pid")/ns/mnt"; return; fi
+  for daemon in libvirtd sshd virtlogd; do
+    if alive "$state/$daemon.pid" "$(mark $daemon)"; then readlink "/proc/$(cat "$state/$daemon.pid")/ns/mnt"; return; fi
   done
 }
 

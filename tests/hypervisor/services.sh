@@ -14,7 +14,7 @@ case $command in
     if alive "$pidfile" "services.py $BRIDGE_ADDRESS $repository "; then exit 0; fi
     "$0" down "$name"
     detached "$state/log/services.log" nsenter --mount="/proc/$NS_PID/ns/mnt" \
-      python3 "$folder/services.py" "$BRIDGE_ADDRESS" "$repository" > "$pidfile" || die "services do not start" ;;
+      /usr/bin/python3 "$folder/services.py" "$BRIDGE_ADDRESS" "$repository" > "$pidfile" || die "services do not start" ;;
   down)
     if alive "$pidfile" services.py; then end "$(cat "$pidfile")"; fi
     rm -f "$pidfile" ;;

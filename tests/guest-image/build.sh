@@ -33,7 +33,8 @@ if [ ! -s "$work/sources.list" ]; then apt-get -qq update >&2; sources > "$work/
 [ -s "$work/sources.list" ] || { echo "guest image: apt has no source of Debian $release here" >&2; exit 1; }
 
 say "making the root tree"
-"$here/root.sh" "$work/sources.list" "$root" >&2
+# In a mount namespace, so that no mount stays behind when it is killed.
+unshare --mount --propagation private "$here/root.sh" "$work/sources.list" "$root" >&2
 say "collecting the guests' packages"
 "$here/repo.sh" "$work/sources.list" "$root" "$made/repo" squid qemu-guest-agent jq curl >&2
 say "making the disk"

@@ -9,7 +9,6 @@
 
 pub mod standalone;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -79,9 +78,6 @@ pub enum StoreError {
 /// The result of a store.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-/// The entries of a Secret.
-pub type SecretData = BTreeMap<String, Sensitive<Vec<u8>>>;
-
 /// Where objects are kept.
 #[async_trait]
 pub trait Store: Send + Sync {
@@ -107,8 +103,13 @@ pub trait Store: Send + Sync {
     /// Removes our finalizer from a Proxy; one that is gone is `Ok`.
     async fn remove_finalizer(&self, proxy: &Proxy) -> Result<()>;
 
-    /// The Secret of a namespace; `None` when it is not there.
-    async fn secret(&self, namespace: &str, name: &str) -> Result<Option<SecretData>>;
+    /// One key of a Secret of a namespace. The error is the vocabulary's: it becomes a condition as it is.
+    async fn secret(
+        &self,
+        namespace: &str,
+        secret: &str,
+        key: &str,
+    ) -> proxy_operator_core::error::Result<Sensitive<Vec<u8>>>;
     /// The connection of a Proxy; `None` when none was written yet.
     async fn connection(&self, key: &Key) -> Result<Option<Connection>>;
     /// Writes the connection of a Proxy.

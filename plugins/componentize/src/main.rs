@@ -13,7 +13,8 @@ fn main() -> anyhow::Result<()> {
         bail!("usage: componentize MODULE COMPONENT");
     };
     let bytes = fs::read(module).with_context(|| format!("reading {module}"))?;
-    let mut encoder = wit_component::ComponentEncoder::default().validate(true).module(&bytes)?;
+    let mut encoder = wit_component::ComponentEncoder::default();
+    encoder.validate(true).module(&bytes).with_context(|| format!("reading the world of {module}"))?;
     let encoded = encoder.encode().with_context(|| format!("making a component of {module}"))?;
     fs::write(component, encoded).with_context(|| format!("writing {component}"))
 }

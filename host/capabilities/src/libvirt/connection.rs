@@ -83,9 +83,18 @@ pub struct Session<'a> {
 #[derive(Debug, Default)]
 pub struct CreatedCache(Mutex<HashMap<Uuid, String>>);
 
-/// The uuid of the machine behind an address, from the first time it was seen.
+/// The machine behind an address, as it was seen last.
+///
+/// Its uuid alone does not tell: where the firmware gives none that is valid, libvirtd makes one up at each start. The
+/// uuids of its storage pools are kept on its disk. One that has neither in common is another machine.
 #[derive(Debug, Default)]
-pub struct HostIdentity(Mutex<Option<String>>);
+pub struct HostIdentity(Mutex<Option<Machine>>);
+
+#[derive(Debug)]
+struct Machine {
+    uuid: String,
+    pools: Vec<Uuid>,
+}
 
 type Dialling = Shared<BoxFuture<'static, Result<Arc<Link>>>>;
 
@@ -328,7 +337,8 @@ impl Line {
                 Err(Error::unavailable(reason, format!("{address}: the host {what} within {:?}", self.limits.dial)))
             }
         };
-        let outcome = outcome.and_then(|dialled| self.identity.check(&address, &dialled.facts.uuid).map(|()| dialled));
+        let outcome = outcome
+            .and_then(|dialled| self.identity.check(&address, &dialled.facts.uuid, &dialled.pools).map(|()| dialled));
         let duration_ms = started.elapsed().as_secs_f64() * 1_000.0;
         match outcome {
             Ok(dialled) => {
@@ -349,6 +359,7 @@ impl Line {
             Err(error) => {
                 cutter.cut();
                 let wait = self.peace();
+                let error = Error { retry_after: Some(wait), ..error };
                 tracing::warn!(
                     target: "libvirt", address, line, reason = error.reason, error = %error, duration_ms,
                     next_dial_ms = wait.as_millis() as u64, "dial failed"
@@ -434,7 +445,7 @@ async fn watch_over(line: Weak<Line>, link: Weak<Link>) {
 
 impl Link {
     fn new(dialled: Dialled, cutter: Arc<Cutter>) -> Self {
-        let Dialled { seam, facts, digest, ended, tunnel } = dialled;
+        let Dialled { seam, facts, pools: _, digest, ended, tunnel } = dialled;
         let cut_on_drop = CutOnDrop(cutter);
         Self { cut_on_drop, seam, facts, digest, ended, last_used: Mutex::new(Instant::now()), _tunnel: tunnel }
     }
@@ -502,24 +513,39 @@ impl CreatedCache {
 }
 
 impl HostIdentity {
-    /// Remembers the first uuid; refuses another.
-    fn check(&self, address: &str, uuid: &str) -> Result<()> {
-        if uuid.is_empty() {
-            return Ok(());
-        }
+    /// Remembers the first machine; refuses another.
+    fn check(&self, address: &str, uuid: &str, pools: &[Uuid]) -> Result<()> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*known {
-            Some(first) if first != uuid => Err(Error::invalid_config(
+        if let Some(Machine { uuid: first, pools: kept }) = &*known
+            && first != uuid
+            && !pools.iter().any(|pool| kept.contains(pool))
+        {
+            return Err(Error::invalid_config(
                 "HostReplaced",
                 format!(
-                    "{address}: this is another machine (uuid {uuid}) than before ({first}): what was made there cannot be seen here. When that is right, restart the operator"
+                    "{address}: this is another machine (uuid {uuid}) than before ({first}), with other storage pools: what was made there cannot be seen here. When that is right, restart the operator"
                 ),
-            )),
-            Some(_) => Ok(()),
-            None => {
-                *known = Some(uuid.to_owned());
-                Ok(())
-            }
+            ));
         }
+        *known = Some(Machine { uuid: uuid.to_owned(), pools: pools.to_vec() });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_another_when_uuid_and_pools_are() {
+        let identity = HostIdentity::default();
+        let [a, b] = [1, 2].map(Uuid::from_u128);
+        assert!(identity.check("ssh://u@h", "u-1", &[a]).is_ok());
+        assert!(identity.check("ssh://u@h", "u-1", &[]).is_ok(), "a pool may go");
+        assert!(identity.check("ssh://u@h", "u-1", &[a]).is_ok());
+        assert!(identity.check("ssh://u@h", "u-2", &[a, b]).is_ok(), "a uuid that libvirtd made up at its start");
+        let error = identity.check("ssh://u@h", "u-3", &[Uuid::nil()]).unwrap_err();
+        assert_eq!(error.reason, "HostReplaced");
+        assert!(identity.check("ssh://u@h", "u-2", &[b]).is_ok(), "the right one is taken again");
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use proxy_operator_core::error::{Error, Result};
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use super::facts::HostFacts;
 use super::seam::Seam;
@@ -21,6 +22,8 @@ pub struct Dialled {
     pub seam: Box<dyn Seam>,
     /// What the hypervisor says of itself.
     pub facts: HostFacts,
+    /// The uuids of its storage pools.
+    pub pools: Vec<Uuid>,
     /// Of the Secret it was opened with.
     pub digest: Option<ContentDigest>,
     /// Why the tunnel ended; `None` where there is none.
@@ -76,9 +79,14 @@ impl Dial for TunnelDial {
         let address = self.address();
         let opened = open(&uri, &address, &self.limits);
         match opened {
-            Ok((seam, facts)) => {
-                Ok(Dialled { seam: Box::new(seam), facts, digest, ended: Some(tunnel.ended()), tunnel: Some(tunnel) })
-            }
+            Ok((seam, facts, pools)) => Ok(Dialled {
+                seam: Box::new(seam),
+                facts,
+                pools,
+                digest,
+                ended: Some(tunnel.ended()),
+                tunnel: Some(tunnel),
+            }),
             // What the other side said of its end explains more than "end of file".
             Err(error) => Err(match epitaph(&tunnel) {
                 Some(why) => Error { message: format!("{address}: libvirt cannot be reached: {why}"), ..error },
@@ -98,20 +106,21 @@ impl Dial for UriDial {
     }
 
     fn dial(&self, _cutter: &Arc<Cutter>) -> Result<Dialled> {
-        let (seam, facts) = open(&self.uri, &self.uri, &Limits::default())?;
-        Ok(Dialled { seam: Box::new(seam), facts, digest: None, ended: None, tunnel: None })
+        let (seam, facts, pools) = open(&self.uri, &self.uri, &Limits::default())?;
+        Ok(Dialled { seam: Box::new(seam), facts, pools, digest: None, ended: None, tunnel: None })
     }
 }
 
 /// Opens libvirt, and asks it who it is: a hypervisor that has become another must not answer as if nothing were.
-fn open(uri: &str, address: &str, limits: &Limits) -> Result<(Virt, HostFacts)> {
+fn open(uri: &str, address: &str, limits: &Limits) -> Result<(Virt, HostFacts, Vec<Uuid>)> {
     let seam = Virt::open(uri, limits.keepalive_interval, limits.keepalive_count)
         .map_err(|failure| failure.into_error(address))?;
     let capabilities = seam.capabilities().map_err(|failure| failure.into_error(address))?;
     let facts = HostFacts::read(&capabilities).ok_or_else(|| {
         Error::unavailable("LibvirtFailed", format!("{address}: libvirt's capabilities cannot be read"))
     })?;
-    Ok((seam, facts))
+    let pools = seam.pool_uuids().map_err(|failure| failure.into_error(address))?;
+    Ok((seam, facts, pools))
 }
 
 /// Why a tunnel has ended, given the moment that its thread needs to say so.

@@ -154,7 +154,9 @@ impl VirError {
             | sys::VIR_ERR_ACCESS_DENIED
             | sys::VIR_ERR_OPERATION_DENIED => (PermissionDenied, "PermissionDenied"),
             sys::VIR_ERR_DOM_EXIST => (Conflict, "NameTaken"),
-            sys::VIR_ERR_OPERATION_FAILED if self.says(&["already exists with uuid"]) => (Conflict, "NameTaken"),
+            sys::VIR_ERR_OPERATION_FAILED if self.says(&["already exists with uuid", "already defined with uuid"]) => {
+                (Conflict, "NameTaken")
+            }
             sys::VIR_ERR_NO_MEMORY => (Exhausted, "MemoryExhausted"),
             sys::VIR_ERR_RESOURCE_BUSY => (Unavailable, "ResourceBusy"),
             sys::VIR_ERR_OPERATION_TIMEOUT => (Unavailable, "LibvirtBusy"),

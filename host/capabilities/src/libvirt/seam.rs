@@ -149,6 +149,8 @@ pub trait Seam: Send + Sync {
     /// `virDomainInterfaceAddresses`
     fn domain_addresses(&self, domain: &DomainRef, authority: AddressAuthority) -> Result<Vec<CardAddresses>>;
 
+    /// `virConnectListAllStoragePools`: the uuids of all pools, which are kept on the hypervisor's disk
+    fn pool_uuids(&self) -> Result<Vec<Uuid>>;
     /// `virStoragePoolLookupByName`
     fn pool(&self, name: &str) -> Result<PoolRef>;
     /// `virStoragePoolGetInfo`

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use proxy_operator_core::capability::libvirt::DomainState;
 use proxy_operator_core::error::Error;
+use uuid::Uuid;
 
 use super::error::Failure;
 use super::seam::{
@@ -248,6 +249,10 @@ impl Seam for Traced<'_> {
         };
         let ids = Ids { detail: Some(detail), ..domain(of) };
         self.call("virDomainInterfaceAddresses", ids, |seam| seam.domain_addresses(of, authority), plain)
+    }
+
+    fn pool_uuids(&self) -> Result<Vec<Uuid>> {
+        self.call("virConnectListAllStoragePools", Ids::default(), |seam| seam.pool_uuids(), count)
     }
 
     fn pool(&self, name: &str) -> Result<PoolRef> {

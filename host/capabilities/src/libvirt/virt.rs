@@ -9,6 +9,7 @@ use std::sync::Once;
 use std::time::Duration;
 
 use proxy_operator_core::capability::libvirt::DomainState;
+use uuid::Uuid;
 use virt::connect::Connect;
 use virt::domain::Domain;
 use virt::storage_pool::StoragePool;
@@ -283,6 +284,12 @@ impl Seam for Virt {
         own(rpc, || ffi::addresses(domain, source))
     }
 
+    fn pool_uuids(&self) -> Result<Vec<Uuid>> {
+        let rpc = "virConnectListAllStoragePools";
+        let pools = call(rpc, || self.connect.list_all_storage_pools(0))?;
+        pools.iter().map(|pool| call(rpc, || pool.get_uuid())).collect()
+    }
+
     fn pool(&self, name: &str) -> Result<PoolRef> {
         let rpc = "virStoragePoolLookupByName";
         let name = checked(rpc, name)?;
@@ -381,7 +388,11 @@ fn send(stream: &Stream, length: u64, content: &mut dyn Read) -> Result<()> {
         let buffer = chunk.get_mut(..most).unwrap_or_default();
         let read = match content.read(buffer) {
             Ok(0) => {
-                return Err(failure("virStreamSend", sys::VIR_ERR_READ_FAILED, "the content is shorter than announced"));
+                return Err(failure(
+                    "virStreamSend",
+                    sys::VIR_ERR_READ_FAILED,
+                    "the content is shorter than announced",
+                ));
             }
             Ok(read) => read,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,

@@ -56,6 +56,7 @@ pub fn list(scope: &Scope, session: &Session<'_>, domain: Option<&str>) -> Resul
             })
         }));
     }
+    found.sort_by(|a, b| (&a.pool, &a.name).cmp(&(&b.pool, &b.name)));
     Ok(found)
 }
 
@@ -165,7 +166,7 @@ pub fn volume_if_there(session: &Session<'_>, pool: &PoolRef, name: &str) -> Res
 pub fn describe_if_there(session: &Session<'_>, pool: &PoolRef, volume: &VolumeRef) -> Result<Option<Described>> {
     let failure = match describe(session, volume) {
         Ok(described) => return Ok(Some(described)),
-        Err(failure) if failure.is(sys::VIR_ERR_NO_STORAGE_VOL) => return Ok(None),
+        // Also where libvirt says that there is no such volume: the pool would still refuse to make one of that name.
         Err(failure) => failure,
     };
     match refreshed(session, pool, &volume.name, &failure)? {

@@ -306,7 +306,10 @@ impl Line {
                         })
                     };
                     let dialling = dialling.boxed().shared();
-                    *slot = Slot::Dialling(dialling.clone());
+                    let old = std::mem::replace(&mut *slot, Slot::Dialling(dialling.clone()));
+                    drop(slot);
+                    // Closes a connection that is dead: not while others wait for the slot.
+                    drop(old);
                     dialling
                 }
             }

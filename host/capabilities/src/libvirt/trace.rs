@@ -114,6 +114,7 @@ fn plain<T: Debug>(value: &T) -> String {
     format!("{value:?}")
 }
 
+#[allow(clippy::ptr_arg)] // What calls return.
 fn count<T>(values: &Vec<T>) -> String {
     values.len().to_string()
 }
@@ -296,12 +297,14 @@ impl Seam for Traced<'_> {
 
     fn volume_upload(&self, of: &VolumeRef, length: u64, content: &mut dyn Read) -> Result<()> {
         let mut content = Fenced { content, fence: self.fence };
-        self.call(
+        let sent = self.call(
             "virStorageVolUpload",
             volume(of),
             |seam| seam.volume_upload(of, length, &mut content),
             |()| format!("{length} bytes"),
-        )
+        );
+        // What ended it says more than that its content ended.
+        sent.or_else(|failure| self.fence.check(self.host).map_err(Failure::from).and(Err(failure)))
     }
 
     fn volume_download(&self, of: &VolumeRef, length: u64) -> Result<Vec<u8>> {

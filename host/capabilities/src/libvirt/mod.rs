@@ -27,3 +27,6 @@ pub mod volumes;
 pub mod xml;
 
 mod ffi;
+
+#[cfg(test)]
+mod tests;

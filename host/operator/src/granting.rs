@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use proxy_operator_api::Grants;
-use proxy_operator_capabilities::libvirt::{self, GrantedLibvirt, Hypervisors};
+use proxy_operator_capabilities::libvirt::granted::GrantedLibvirt;
+use proxy_operator_capabilities::libvirt::hypervisors::Hypervisors;
+use proxy_operator_capabilities::libvirt::policy;
 use proxy_operator_core::capability::Capabilities;
 
 use crate::controller::grants::{Granting, Identity};
@@ -37,7 +39,7 @@ impl Granting for Offers {
             for fault in self.hypervisors.check_secrets(grant) {
                 tracing::warn!(host = fault.host, reason = fault.error.reason, "{}", fault.error);
             }
-            let identity = libvirt::Identity {
+            let identity = policy::Identity {
                 cluster_id: identity.cluster_id.clone(),
                 provider: identity.provider.clone(),
                 name_prefix: identity.name_prefix.clone(),

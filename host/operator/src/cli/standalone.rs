@@ -1,10 +1,11 @@
 //! `proxy-operator standalone DIR`: the whole operator over a folder of manifests.
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use proxy_operator_capabilities::libvirt::Hypervisors;
+use proxy_operator_capabilities::libvirt::hypervisors::Hypervisors;
 use proxy_operator_capabilities::limits::Limits;
 use proxy_operator_capabilities::secrets::SecretStore;
 use proxy_operator_runtime::{Engine, EngineSettings};
@@ -49,9 +50,8 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
         None => beside_this_program("plugins")?,
     };
     anyhow::ensure!(folder.is_dir(), "{} is not a folder; make it, and put manifests into it", folder.display());
-    let store = StandaloneStore::open(&folder, &state)?;
     let _lock = lock(&state)?;
-    let store = Arc::new(store);
+    let store = Arc::new(StandaloneStore::open(&folder, &state)?);
     let settings = EngineSettings { cache_dir: Some(state.join("compiled")), ..EngineSettings::default() };
     let engine = Engine::new(settings)?;
     let hypervisors = Hypervisors::new(SecretStore::new(folder.join(SECRETS_FOLDER)), Limits::default());
@@ -86,6 +86,11 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
 
 /// One operator to a state folder: two would make two of everything.
 fn lock(state: &std::path::Path) -> anyhow::Result<std::fs::File> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(state)
+        .with_context(|| format!("{} cannot be made", state.display()))?;
     let path = state.join("lock");
     let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
     match file.try_lock() {

@@ -18,7 +18,7 @@ use super::providers::Serving;
 use super::proxies::{Proxies, Sighting};
 use crate::limits::{RESYNC, STORE_RETRY};
 use crate::probe;
-use crate::store::{Connection, Key, Next, Store as _, StoreError};
+use crate::store::{Connection, Key, Next, StoreError};
 
 /// The task of one Proxy: nobody else changes its status or makes calls for it.
 pub(super) struct ProxyTask {

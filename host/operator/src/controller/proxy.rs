@@ -212,7 +212,8 @@ impl ProxyTask {
         let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         match &result {
             Ok(_) => tracing::debug!(call, ms, "done"),
-            Err(error) => tracing::warn!(call, ms, code = %error.code, reason = error.reason, "{error}"),
+            // The event that a failure makes is told once, at its own level.
+            Err(error) => tracing::debug!(call, ms, code = %error.code, reason = error.reason, "{error}"),
         }
         result
     }

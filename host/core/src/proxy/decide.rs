@@ -6,7 +6,7 @@ use proxy_operator_api::proxy::Phase;
 use proxy_operator_api::{FINALIZER, SKIP_CLEANUP};
 
 use super::conditions::PROVISIONED;
-use super::intervals::{DELETING_POLL, PROVISIONING_POLL, SIGHT_MAX_AGE, UNKNOWN_POLL, after};
+use super::intervals::{DELETING_POLL, INPUTS_RECHECK, PROVISIONING_POLL, SIGHT_MAX_AGE, UNKNOWN_POLL, after};
 use super::{Attempts, DeleteReason, ProviderView, Snapshot, Step, Wait};
 use crate::error::ErrorCode;
 use crate::provider::{self, InstanceRef};
@@ -22,7 +22,9 @@ pub fn decide(snapshot: &Snapshot<'_>) -> Step {
         return no_provider(snapshot);
     };
     if let Err(error) = snapshot.inputs {
-        return wait(&error.reason, &error.message, None, Some(Phase::Failed));
+        // A Secret that appears is seen by looking.
+        let until = after(snapshot.now, INPUTS_RECHECK);
+        return wait(&error.reason, &error.to_string(), Some(until), Some(Phase::Failed));
     }
     if !is_held {
         return Step::AddFinalizer;

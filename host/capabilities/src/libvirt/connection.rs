@@ -53,7 +53,6 @@ pub struct Line {
     identity: Arc<HostIdentity>,
     threads: Arc<Semaphore>,
     size: usize,
-    abandoned: AtomicUsize,
     failures: AtomicU32,
     slot: Mutex<Slot>,
     closed: AtomicBool,
@@ -114,6 +113,8 @@ struct Link {
     digest: Option<ContentDigest>,
     ended: Option<watch::Receiver<Option<String>>>,
     last_used: Mutex<Instant>,
+    /// Threads that are held by calls that nobody waits for.
+    abandoned: AtomicUsize,
     _tunnel: Option<Tunnel>,
 }
 
@@ -127,6 +128,7 @@ const ABANDONED: u8 = 2;
 /// What caller and thread of a call tell each other.
 struct Ticket {
     line: Arc<Line>,
+    link: Arc<Link>,
     state: AtomicU8,
     fence: Fence,
 }
@@ -154,7 +156,6 @@ impl Hypervisor {
                 identity: Arc::clone(&identity),
                 threads: Arc::new(Semaphore::new(size)),
                 size,
-                abandoned: AtomicUsize::new(0),
                 failures: AtomicU32::new(0),
                 slot: Mutex::new(Slot::Idle),
                 closed: AtomicBool::new(false),
@@ -204,7 +205,7 @@ impl Line {
             };
             let link = timeout_at(deadline, self.link()).await.map_err(|_| late("was not connected"))??;
             let Ok(permit) = timeout_at(deadline, Arc::clone(&self.threads).acquire_owned()).await else {
-                self.cut_if_used_up();
+                self.cut_if_used_up(&link);
                 return Err(late("had no thread free for a call: others wait for it").into());
             };
             let Ok(permit) = permit else {
@@ -253,7 +254,8 @@ impl Line {
         J: Fn(&Session<'_>) -> std::result::Result<T, Failure> + Send + Sync + 'static,
     {
         let fence = Fence { revoked: Arc::clone(&call.revoked), abandoned: Arc::default() };
-        let ticket = Arc::new(Ticket { line: Arc::clone(self), state: AtomicU8::new(RUNNING), fence });
+        let ticket =
+            Arc::new(Ticket { line: Arc::clone(self), link: Arc::clone(link), state: AtomicU8::new(RUNNING), fence });
         let waiting = Waiting(Arc::clone(&ticket));
         let (link, host) = (Arc::clone(link), Arc::clone(&call.host));
         let running = Running { ticket, _permit: permit };
@@ -306,7 +308,10 @@ impl Line {
                         })
                     };
                     let dialling = dialling.boxed().shared();
-                    *slot = Slot::Dialling(dialling.clone());
+                    let old = std::mem::replace(&mut *slot, Slot::Dialling(dialling.clone()));
+                    drop(slot);
+                    // Closes a connection that is dead: not while others wait for the slot.
+                    drop(old);
                     dialling
                 }
             }
@@ -393,15 +398,10 @@ impl Line {
     }
 
     /// Cuts the connection when every thread is held by a call that nobody waits for.
-    fn cut_if_used_up(&self) {
-        if self.abandoned.load(Ordering::SeqCst) < self.size {
-            return;
+    fn cut_if_used_up(&self, link: &Arc<Link>) {
+        if link.abandoned.load(Ordering::SeqCst) >= self.size {
+            self.discard(link, "every thread waits for a call that does not return");
         }
-        let current = match &*self.slot() {
-            Slot::Up(link) => Arc::clone(link),
-            _ => return,
-        };
-        self.discard(&current, "every thread waits for a call that does not return");
     }
 }
 
@@ -447,7 +447,16 @@ impl Link {
     fn new(dialled: Dialled, cutter: Arc<Cutter>) -> Self {
         let Dialled { seam, facts, pools: _, digest, ended, tunnel } = dialled;
         let cut_on_drop = CutOnDrop(cutter);
-        Self { cut_on_drop, seam, facts, digest, ended, last_used: Mutex::new(Instant::now()), _tunnel: tunnel }
+        Self {
+            cut_on_drop,
+            seam,
+            facts,
+            digest,
+            ended,
+            last_used: Mutex::new(Instant::now()),
+            abandoned: AtomicUsize::new(0),
+            _tunnel: tunnel,
+        }
     }
 
     /// As far as this side knows.
@@ -479,8 +488,8 @@ impl Drop for Waiting {
         let Self(ticket) = self;
         if ticket.state.compare_exchange(RUNNING, ABANDONED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             ticket.fence.abandoned.store(true, Ordering::SeqCst);
-            ticket.line.abandoned.fetch_add(1, Ordering::SeqCst);
-            ticket.line.cut_if_used_up();
+            ticket.link.abandoned.fetch_add(1, Ordering::SeqCst);
+            ticket.line.cut_if_used_up(&ticket.link);
         }
     }
 }
@@ -488,7 +497,7 @@ impl Drop for Waiting {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.ticket.state.swap(DONE, Ordering::SeqCst) == ABANDONED {
-            self.ticket.line.abandoned.fetch_sub(1, Ordering::SeqCst);
+            self.ticket.link.abandoned.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
@@ -533,19 +542,4 @@ impl HostIdentity {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_machine_is_another_when_uuid_and_pools_are() {
-        let identity = HostIdentity::default();
-        let [a, b] = [1, 2].map(Uuid::from_u128);
-        assert!(identity.check("ssh://u@h", "u-1", &[a]).is_ok());
-        assert!(identity.check("ssh://u@h", "u-1", &[]).is_ok(), "a pool may go");
-        assert!(identity.check("ssh://u@h", "u-1", &[a]).is_ok());
-        assert!(identity.check("ssh://u@h", "u-2", &[a, b]).is_ok(), "a uuid that libvirtd made up at its start");
-        let error = identity.check("ssh://u@h", "u-3", &[Uuid::nil()]).unwrap_err();
-        assert_eq!(error.reason, "HostReplaced");
-        assert!(identity.check("ssh://u@h", "u-2", &[b]).is_ok(), "the right one is taken again");
-    }
-}
+mod tests;

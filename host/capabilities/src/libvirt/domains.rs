@@ -13,12 +13,12 @@ use proxy_operator_core::error::Error;
 use proxy_operator_core::provider::{Address, AddressSource};
 use virt_sys as sys;
 
-use super::compose;
 use super::connection::{CreatedCache, Session};
 use super::error::Failure;
 use super::metadata::Stamp;
 use super::policy::Scope;
 use super::seam::{AddressAuthority, DomainRef, Lease, Undefine};
+use super::{compose, qcow2};
 use crate::limits::DOMAINS_MAX;
 
 type Result<T> = std::result::Result<T, Failure>;
@@ -127,6 +127,7 @@ pub fn define(scope: &Scope, session: &Session<'_>, created: &CreatedCache, spec
         )
         .into());
     }
+    spec.disks.iter().try_for_each(|disk| qcow2::check(scope, session, disk))?;
     let owner = scope.owner(&spec.name)?;
     let stamp = Stamp {
         installation: scope.identity.cluster_id.clone(),

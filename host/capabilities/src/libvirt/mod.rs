@@ -19,6 +19,7 @@ pub mod hypervisors;
 pub mod info;
 pub mod metadata;
 pub mod policy;
+pub mod qcow2;
 pub mod seam;
 pub mod trace;
 pub mod virt;
@@ -26,3 +27,6 @@ pub mod volumes;
 pub mod xml;
 
 mod ffi;
+
+#[cfg(test)]
+mod tests;

@@ -128,14 +128,15 @@ impl Scope {
         })
     }
 
-    /// What a volume stands on: a base image or a volume of ours.
+    /// What a volume stands on: a base image. A guest may have written to a volume of ours, and what stands on it would
+    /// open whatever its bytes then say.
     pub fn backing(&self, volume: &str) -> Result<()> {
-        if is_base_image(volume) || self.volume_owner_if_ours(volume).is_some() {
+        if is_base_image(volume) {
             return Ok(());
         }
         Err(self.denied(
             "NameForeign",
-            format!("{volume:?} is neither a base image (base-…) nor a volume of this Provider"),
+            format!("{volume:?} is no base image (base-…), and a volume can stand on nothing else"),
         ))
     }
 
@@ -174,7 +175,7 @@ impl Scope {
             self.pool(&disk.pool)?;
             let own = self.volume_owner_if_ours(&disk.volume).is_some_and(|(domain, _)| domain == name);
             // Many domains stand on a base image: none may write to it.
-            if !own && !(is_base_image(&disk.volume) && disk.read_only) {
+            if !(own || is_base_image(&disk.volume) && disk.read_only) {
                 return Err(self.denied(
                     "NameForeign",
                     format!("{:?} can be no disk of {name}: it is neither a volume of that domain nor a base image that is read only", disk.volume),

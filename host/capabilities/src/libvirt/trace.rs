@@ -28,11 +28,17 @@ pub struct Fence {
     pub abandoned: Arc<AtomicBool>,
 }
 
-/// A seam behind a fence, with a log line for each call.
+/// Decides whether a call may be made.
+pub trait Gate: Send + Sync {
+    /// Fails when this function may not be called on this host.
+    fn check(&self, rpc: &'static str, host: &str) -> Result<()>;
+}
+
+/// A seam behind a gate, with a log line for each call.
 pub struct Traced<'a> {
     inner: &'a dyn Seam,
     host: &'a str,
-    fence: &'a Fence,
+    gate: &'a dyn Gate,
 }
 
 /// What a call names.
@@ -45,29 +51,30 @@ struct Ids<'a> {
     detail: Option<&'a str>,
 }
 
-impl Fence {
-    /// Fails when calls may no longer be made.
-    pub fn check(&self, host: &str) -> std::result::Result<(), Error> {
+impl Gate for Fence {
+    fn check(&self, _rpc: &'static str, host: &str) -> Result<()> {
         if self.revoked.load(Ordering::SeqCst) {
             return Err(Error::permission_denied(
                 "GrantMissing",
                 format!("{host}: the grant has changed or ended while the call was under way; call again"),
-            ));
+            )
+            .into());
         }
         if self.abandoned.load(Ordering::SeqCst) {
             return Err(Error::deadline_exceeded(
                 "CallAbandoned",
                 format!("{host}: nobody waits for the answer any more"),
-            ));
+            )
+            .into());
         }
         Ok(())
     }
 }
 
 impl<'a> Traced<'a> {
-    /// Calls to this host pass `fence` and are logged with the host's name.
-    pub fn new(inner: &'a dyn Seam, host: &'a str, fence: &'a Fence) -> Self {
-        Self { inner, host, fence }
+    /// Calls to this host pass the gate and are logged with the host's name.
+    pub fn new(inner: &'a dyn Seam, host: &'a str, gate: &'a dyn Gate) -> Self {
+        Self { inner, host, gate }
     }
 
     fn call<T>(
@@ -77,7 +84,7 @@ impl<'a> Traced<'a> {
         make: impl FnOnce(&dyn Seam) -> Result<T>,
         result: impl FnOnce(&T) -> String,
     ) -> Result<T> {
-        self.fence.check(self.host)?;
+        self.gate.check(rpc, self.host)?;
         let started = Instant::now();
         let outcome = make(self.inner);
         let duration_ms = started.elapsed().as_secs_f64() * 1_000.0;
@@ -114,6 +121,7 @@ fn plain<T: Debug>(value: &T) -> String {
     format!("{value:?}")
 }
 
+#[allow(clippy::ptr_arg)] // What calls return.
 fn count<T>(values: &Vec<T>) -> String {
     values.len().to_string()
 }
@@ -295,13 +303,16 @@ impl Seam for Traced<'_> {
     }
 
     fn volume_upload(&self, of: &VolumeRef, length: u64, content: &mut dyn Read) -> Result<()> {
-        let mut content = Fenced { content, fence: self.fence };
-        self.call(
-            "virStorageVolUpload",
+        let rpc = "virStorageVolUpload";
+        let mut content = Gated { content, rpc, host: self.host, gate: self.gate };
+        let sent = self.call(
+            rpc,
             volume(of),
             |seam| seam.volume_upload(of, length, &mut content),
             |()| format!("{length} bytes"),
-        )
+        );
+        // What ended it says more than that its content ended.
+        sent.or_else(|failure| self.gate.check(rpc, self.host).and(Err(failure)))
     }
 
     fn volume_download(&self, of: &VolumeRef, length: u64) -> Result<Vec<u8>> {
@@ -315,14 +326,16 @@ impl Seam for Traced<'_> {
 }
 
 /// A content that ends with the right to send it.
-struct Fenced<'a> {
+struct Gated<'a> {
     content: &'a mut dyn Read,
-    fence: &'a Fence,
+    rpc: &'static str,
+    host: &'a str,
+    gate: &'a dyn Gate,
 }
 
-impl Read for Fenced<'_> {
+impl Read for Gated<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        self.fence.check("upload").map_err(std::io::Error::other)?;
+        self.gate.check(self.rpc, self.host).map_err(std::io::Error::other)?;
         self.content.read(buffer)
     }
 }

@@ -11,9 +11,14 @@ use super::connection::Session;
 use super::domains::is_on;
 use super::error::Failure;
 use super::policy::Scope;
+use super::qcow2;
 use super::seam::{PoolRef, VolumeRef};
 use super::xml::{Element, text_of};
 use crate::limits::CAPACITY_ROUNDING_BYTES;
+
+/// The shortest content that overwrites a volume in place. Behind a shorter one would stand what was there before, and
+/// the two could begin like a qcow2 together.
+const OVERWRITE_MIN_BYTES: u64 = 512;
 
 type Result<T> = std::result::Result<T, Failure>;
 
@@ -28,6 +33,8 @@ pub struct Described {
     pub path: String,
     /// The path of what it stands on.
     pub backing: Option<String>,
+    /// The bytes that its file has, where libvirt says it.
+    pub physical: Option<u64>,
 }
 
 /// The volumes of ours in all granted pools, or those of one domain.
@@ -94,6 +101,11 @@ pub fn write(scope: &Scope, session: &Session<'_>, pool: &str, name: &str, conte
     let (domain, _) = scope.volume_owner(name)?;
     let length = content.len() as u64;
     scope.volume_size(length)?;
+    if qcow2::is_qcow2(content) {
+        return Err(scope
+            .denied("VolumeRefused", format!("the content for {name} is a qcow2 image, which only the host makes"))
+            .into());
+    }
     let pool = session.seam.pool(pool)?;
     let mut existing = None;
     if let Some(volume) = volume_if_there(session, &pool, name)?
@@ -102,7 +114,11 @@ pub fn write(scope: &Scope, session: &Session<'_>, pool: &str, name: &str, conte
         if usage(session, domain, &pool.name, name, &found.path)? == Usage::Running {
             return Err(in_use(scope, name, "by a running domain").into());
         }
-        if found.format == Some(VolumeFormat::Raw) && found.backing.is_none() && is_size(found.capacity, length) {
+        if found.format == Some(VolumeFormat::Raw)
+            && found.backing.is_none()
+            && is_size(found.capacity, length)
+            && length >= OVERWRITE_MIN_BYTES
+        {
             existing = Some(volume);
         } else {
             session.seam.volume_delete(&volume)?;
@@ -198,6 +214,7 @@ fn read(xml: &str) -> Option<Described> {
         capacity: text_of(capacity).parse().ok().filter(|_| unit)?,
         path: root.at(&["target", "path"]).map(text_of).unwrap_or_default(),
         backing: root.at(&["backingStore", "path"]).map(text_of).filter(|path| !path.is_empty()),
+        physical: root.child("physical").and_then(|physical| text_of(physical).parse().ok()),
     })
 }
 
@@ -322,12 +339,13 @@ mod tests {
     fn a_description_is_read() {
         let xml = "<volume type='file'><name>a &amp; b</name><capacity unit='bytes'>1024</capacity>
             <target><path>/p/a</path><format type='qcow2'/></target>
-            <backingStore><path>/p/base</path><format type='raw'/></backingStore></volume>";
+            <physical unit='bytes'>512</physical><backingStore><path>/p/base</path><format type='raw'/></backingStore></volume>";
         let expected = Described {
             format: Some(VolumeFormat::Qcow2),
             capacity: 1024,
             path: "/p/a".to_owned(),
             backing: Some("/p/base".to_owned()),
+            physical: Some(512),
         };
         assert_eq!(read(xml), Some(expected));
         assert_eq!(read("<volume><capacity unit='KiB'>1</capacity></volume>"), None);

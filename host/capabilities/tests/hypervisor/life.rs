@@ -264,3 +264,53 @@ async fn megabytes_are_uploaded_and_read_back() {
     assert!(head.len() == 300_000 && head.iter().all(|byte| *byte == b'x'), "{}", head.len());
     assert!(shared.uploads.is_up() && !shared.calls.is_up(), "the upload has a connection of its own");
 }
+
+/// A plugin that chooses the bytes of a disk cannot make the hypervisor open a file of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_disk_opens_a_file_of_the_hypervisor() {
+    let hypervisor = shared("hvcap").unwrap();
+    let bench = Bench::new(hypervisor, "escape");
+    let (libvirt, spec) = (&bench.libvirt, bench.spec("o-1"));
+    let volume = spec.disks[0].volume.clone();
+    let file = hypervisor.pool_dir.join(&volume);
+    let evil = hypervisor.pool_dir.join("evil.qcow2");
+    let image = |arguments: &[&str]| {
+        assert!(std::process::Command::new("qemu-img").args(arguments).output().unwrap().status.success());
+        std::fs::read(&evil).unwrap()
+    };
+    let path = evil.to_string_lossy().into_owned();
+    let backed = image(&["create", "-q", "-f", "qcow2", "-u", "-b", "/etc/shadow", "-F", "raw", &path, "16M"]);
+    let data = format!("data_file={}/data", hypervisor.pool_dir.display());
+    let external = image(&["create", "-q", "-f", "qcow2", "-o", &data, &path, "16M"]);
+    for content in [backed, external] {
+        let refused =
+            libvirt.write_volume(HOST, "default", &volume, Sensitive::new(content.clone())).await.unwrap_err();
+        assert_eq!((refused.code, refused.reason.as_str()), (ErrorCode::PermissionDenied, "VolumeRefused"));
+        // In two parts that are harmless alone.
+        let mut head = content.clone();
+        head[..3].copy_from_slice(b"XXX");
+        libvirt.write_volume(HOST, "default", &volume, Sensitive::new(head)).await.unwrap();
+        libvirt.write_volume(HOST, "default", &volume, Sensitive::new(b"QFI".to_vec())).await.unwrap();
+        assert!(!std::fs::read(&file).unwrap().starts_with(b"QFI\xfb"));
+        libvirt.delete_volume(HOST, "default", &volume).await.unwrap();
+        // As a guest would, from within a raw disk.
+        let raw = VolumeSpec { format: VolumeFormat::Raw, capacity: 16 * MIB, backing: None };
+        libvirt.create_volume(HOST, "default", &volume, &raw).await.unwrap();
+        std::os::unix::fs::FileExt::write_all_at(
+            &std::fs::File::options().write(true).open(&file).unwrap(),
+            &content,
+            0,
+        )
+        .unwrap();
+        let refused = libvirt.define_domain(HOST, &spec).await.unwrap_err();
+        assert_eq!(
+            (refused.code, refused.reason.as_str()),
+            (ErrorCode::PermissionDenied, "VolumeRefused"),
+            "{refused}"
+        );
+        let overlay = qcow2(16 * MIB, Some(&volume));
+        let other = format!("{}.top", spec.name);
+        assert_eq!(libvirt.create_volume(HOST, "default", &other, &overlay).await.unwrap_err().reason, "NameForeign");
+        libvirt.delete_volume(HOST, "default", &volume).await.unwrap();
+    }
+}

@@ -107,14 +107,12 @@ if [[ $toolchain = rustup ]]; then
     cargo build --locked --release --target "$target" "${packages[@]}"
   cargo=(cargo)
 else
-  # A target folder of its own: two compilers do not share one.
-  modules=$build/debian
   linker=$(debian_linker)
   export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=$linker
   unset RUSTUP_TOOLCHAIN
   export RUSTC=$debian_rustc
   cargo=("$debian_cargo")
-  CARGO_TARGET_DIR=$modules "$debian_cargo" fetch --locked --quiet
+  "$debian_cargo" fetch --locked --quiet
   remap
   cache=${PROXY_OPERATOR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/proxy-operator}
   version=$("$debian_rustc" -vV | sha256sum | cut -c1-12)
@@ -122,6 +120,7 @@ else
   libs=lib/rustlib/$target/lib
   if [[ ! -d $sysroot/$libs ]]; then
     say "building the standard library for $target (a minute, once)"
+    # With bitcode, which the plugins' link-time optimization needs.
     mkdir -p "$cache"
     work=$(mktemp -d "$cache/std.XXXXXX")
     trap 'rm -rf "$work"' EXIT
@@ -129,7 +128,7 @@ else
     printf '[package]\nname = "empty"\nversion = "0.0.0"\nedition = "2021"\n[workspace]\n[profile.release]\npanic = "abort"\n' >"$work/Cargo.toml"
     echo '#![allow(unused)]' >"$work/src/lib.rs"
     (cd "$work" && RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$work/target \
-      CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=$(debian_source)=/std" \
+      CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=$(debian_source)=/std"$'\x1f'-Cembed-bitcode=yes \
       "$debian_cargo" build --quiet --release --target "$target" -Zbuild-std=std,panic_abort)
     for lib in "$work/target/$target/release/deps/"*.rlib; do
       [[ $(basename "$lib") = libempty-* ]] || cp "$lib" "$work/sysroot/$libs/"
@@ -140,6 +139,8 @@ else
     trap - EXIT
   fi
   flags+=("--sysroot=$sysroot")
+  # A target folder of its own: what two compilers, or one with two standard libraries, made does not mix.
+  modules=$build/debian-$(cat "$sysroot/$libs"/*.rlib | sha256sum | cut -c1-12)
   CARGO_TARGET_DIR=$modules CARGO_ENCODED_RUSTFLAGS=$(encoded) \
     "$debian_cargo" build --locked --release --target "$target" "${packages[@]}"
 fi

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proxy_operator_sdk::{Fault, libvirt};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The most bytes of an image's key: it becomes part of a file's name.
 const KEY_BYTES: usize = 40;
@@ -72,7 +72,7 @@ pub(crate) struct MachineType {
 }
 
 /// How a machine boots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Firmware {
     /// By UEFI, secure boot off.
@@ -83,7 +83,7 @@ pub(crate) enum Firmware {
 }
 
 /// How machines are run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DomainType {
     /// The fastest that the hypervisor offers.

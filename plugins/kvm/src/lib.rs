@@ -10,6 +10,9 @@
 //! Each arrow is one call of the host that may be repeated, so a create that was cut goes on where it stopped. What
 //! is decided here asks the infrastructure only through [`host::Host`], which tests answer from memory.
 
+// Built for the machine at hand, only the tests use what the component exports.
+#![cfg_attr(not(any(target_family = "wasm", test)), allow(dead_code))]
+
 mod config;
 mod create;
 mod delete;
@@ -23,7 +26,7 @@ mod vendor;
 mod wanted;
 
 #[cfg(test)]
-mod fake;
+mod tests;
 
 use proxy_operator_sdk::{
     Check, Context, Deletion, Fault, Instance, InstanceRef, InstanceSpec, NoParameters, Page, Provider, Result,

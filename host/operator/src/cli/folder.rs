@@ -37,11 +37,6 @@ impl Folder {
     pub(super) fn manifests(&self) -> &Path {
         &self.folder
     }
-
-    /// The folder of state.
-    pub(super) fn state(&self) -> PathBuf {
-        state(&self.folder, self.state.as_deref())
-    }
 }
 
 /// The folder of state of a folder of manifests.

@@ -3,7 +3,6 @@
 mod describe;
 mod folder;
 mod get;
-mod images;
 mod render;
 mod standalone;
 
@@ -29,9 +28,6 @@ enum Command {
     Get(get::Arguments),
     /// Show one object with its conditions, what happens next, and its last events.
     Describe(describe::Arguments),
-    /// Base images in the pools of the granted hypervisors.
-    #[command(subcommand)]
-    Images(images::Command),
     /// Print a completion script for a shell.
     Completions {
         /// Which shell.
@@ -45,7 +41,6 @@ pub fn main() -> ExitCode {
         Command::Standalone(arguments) => standalone::run(arguments),
         Command::Get(arguments) => get::run(&arguments),
         Command::Describe(arguments) => describe::run(&arguments),
-        Command::Images(command) => images::run(command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "proxy-operator", &mut std::io::stdout());
             Ok(())

@@ -18,7 +18,7 @@ use super::providers::Serving;
 use super::proxies::{Proxies, Sighting};
 use crate::limits::{RESYNC, STORE_RETRY};
 use crate::probe;
-use crate::store::{Connection, Key, Next, Store as _, StoreError};
+use crate::store::{Connection, Key, Next, StoreError};
 
 /// The task of one Proxy: nobody else changes its status or makes calls for it.
 pub(super) struct ProxyTask {
@@ -212,7 +212,8 @@ impl ProxyTask {
         let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         match &result {
             Ok(_) => tracing::debug!(call, ms, "done"),
-            Err(error) => tracing::warn!(call, ms, code = %error.code, reason = error.reason, "{error}"),
+            // The event that a failure makes is told once, at its own level.
+            Err(error) => tracing::debug!(call, ms, code = %error.code, reason = error.reason, "{error}"),
         }
         result
     }

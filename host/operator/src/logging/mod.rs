@@ -10,7 +10,6 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tracing::field::Visit as _;
 use tracing::{Event, Level, Subscriber, span};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;

@@ -133,7 +133,7 @@ pub(super) fn split(text: &str) -> Vec<(usize, &str)> {
 /// Parses one document. `None`: it is empty.
 pub(super) fn parse(place: &str, text: &str) -> Option<Document> {
     let document = |key, object| Some(Document { place: place.to_owned(), key, object });
-    let value: Value = match serde_saphyr::from_str(text) {
+    let value: Value = match serde_saphyr::from_str_with_options(text, options()) {
         Ok(Value::Null) => return None,
         Ok(value) => value,
         Err(error) => {
@@ -161,6 +161,11 @@ pub(super) fn parse(place: &str, text: &str) -> Option<Document> {
         return document(None, Err(fault));
     }
     document(Some(key), object)
+}
+
+/// Booleans are `true` and `false` alone (YAML 1.2): a network that is called `on` is a text.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::Options { strict_booleans: true, ..serde_saphyr::Options::default() }
 }
 
 fn provider(value: &Value) -> Result<Object, String> {
@@ -314,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_host_name_with_a_slash_is_refused() {
-        let text = "apiVersion: crawl.example.com/v1alpha1\nkind: Provider\nmetadata: {name: p}\nspec:\n  plugin: {name: kvm}\n  grants: {libvirt: {hosts: {hv/1: {address: 'ssh://u@h', secret: s, pools: [d], networks: [n]}}}}\n";
+        let text = "apiVersion: crawl.example.com/v1alpha1\nkind: Provider\nmetadata: {name: p}\nspec:\n  plugin: {name: kvm}\n  grants: {libvirt: {hosts: {hv/1: {address: 'ssh://u@h', secret: s, pools: [d], networks: [net]}}}}\n";
         let all = faults(text).join("\n");
         assert!(all.contains("spec.grants.libvirt.hosts[\"hv/1\"]") && all.contains("identifier"), "{all}");
     }

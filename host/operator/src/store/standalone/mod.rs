@@ -315,3 +315,52 @@ fn load(
     }
     Ok(objects)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::store::contract::{self, AsyncCall, Ground};
+
+    /// Writes and removes manifests, as a user does.
+    struct User {
+        store: Arc<StandaloneStore>,
+        folder: PathBuf,
+        writes: bool,
+    }
+
+    #[async_trait]
+    impl AsyncCall for User {
+        async fn call(&self, name: &str) {
+            let path = self.folder.join(format!("{name}.yaml"));
+            let mut now = Instant::now();
+            if self.writes {
+                let text = format!("apiVersion: crawl.example.com/v1alpha1\nkind: Proxy\nmetadata: {{name: {name}}}\nspec: {{provider: p}}\n");
+                std::fs::write(path, text).expect("writes");
+            } else {
+                std::fs::remove_file(path).expect("removes");
+                self.scan(now).await;
+                now += apply::ABSENCE;
+            }
+            self.scan(now).await;
+        }
+    }
+
+    impl User {
+        async fn scan(&self, now: Instant) {
+            let scan = manifests::scan(&self.folder).expect("scans");
+            self.store.apply(scan, now).await.expect("applies");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_contract_of_a_store_holds() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = folder.path().join("state");
+        let store = Arc::new(StandaloneStore::open(folder.path(), &state).expect("opens"));
+        let user = |writes| Box::new(User { store: Arc::clone(&store), folder: folder.path().to_owned(), writes });
+        let ground = Ground { store: Arc::clone(&store) as _, apply: user(true), delete: user(false) };
+        contract::holds(&ground).await;
+    }
+}

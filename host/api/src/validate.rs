@@ -53,6 +53,38 @@ pub fn provider(spec: &ProviderSpec) -> Vec<Fault> {
     faults.0
 }
 
+/// The faults of a change: what the machine was made from does not change under it.
+pub fn immutable(old: &ProxySpec, new: &ProxySpec) -> Vec<Fault> {
+    // Taken apart whole, so that a new field is not forgotten.
+    let ProxySpec {
+        provider,
+        machine_type,
+        image,
+        placement,
+        port: _,
+        access,
+        cloud_init,
+        probe: _,
+        parameters,
+        paused: _,
+    } = old;
+    let same = [
+        ("spec.provider", *provider == new.provider),
+        ("spec.machineType", *machine_type == new.machine_type),
+        ("spec.image", *image == new.image),
+        ("spec.placement", *placement == new.placement),
+        ("spec.port", old.port() == new.port()),
+        ("spec.access", *access == new.access),
+        ("spec.cloudInit", *cloud_init == new.cloud_init),
+        ("spec.parameters", *parameters == new.parameters),
+    ];
+    let mut faults = Faults::default();
+    for (field, _) in same.into_iter().filter(|(_, is_same)| !is_same) {
+        faults.add(field, "cannot be changed, since the machine was made from it; delete the Proxy and make it anew");
+    }
+    faults.0
+}
+
 /// What [`is_identifier`] wants, for messages.
 const IDENTIFIER_RULE: &str =
     "is not an identifier; use lower-case letters, digits and inner hyphens, at most 40 characters";

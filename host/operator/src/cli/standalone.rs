@@ -110,7 +110,9 @@ fn lock(state: &Path) -> anyhow::Result<std::fs::File> {
         Err(std::fs::TryLockError::WouldBlock) => {
             anyhow::bail!("another proxy-operator runs on {}; end it first", state.display())
         }
-        Err(std::fs::TryLockError::Error(error)) => Err(error).with_context(|| format!("{} cannot be locked", path.display())),
+        Err(std::fs::TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("{} cannot be locked", path.display()))
+        }
     }
 }
 

@@ -102,11 +102,8 @@ where
         let mut own = Fields::default();
         event.record(&mut own);
         let level = *event.metadata().level();
-        let line = if self.is_json {
-            json(level, event.metadata().target(), &around, own)
-        } else {
-            text(level, &around, own)
-        };
+        let line =
+            if self.is_json { json(level, event.metadata().target(), &around, own) } else { text(level, &around, own) };
         self.write(&line);
     }
 }
@@ -190,7 +187,10 @@ mod tests {
     fn a_json_line_has_all() {
         let line: Value = serde_json::from_str(&logged(Format::Json, log_one)).expect("parses");
         let field = |name: &str| line.get(name).cloned().unwrap_or_default();
-        assert_eq!((field("proxy"), field("call"), field("plugin")), ("default/a".into(), "create".into(), "kvm".into()));
+        assert_eq!(
+            (field("proxy"), field("call"), field("plugin")),
+            ("default/a".into(), "create".into(), "kvm".into())
+        );
         assert_eq!((field("ms"), field("message")), (3.into(), "one\nline".into()));
     }
 }

@@ -257,7 +257,10 @@ impl Line {
         let waiting = Waiting(Arc::clone(&ticket));
         let (link, host) = (Arc::clone(link), Arc::clone(&call.host));
         let running = Running { ticket, _permit: permit };
+        // The thread's lines are for the Proxy and the call that wait here.
+        let span = tracing::Span::current();
         let thread = tokio::task::spawn_blocking(move || {
+            let _entered = span.entered();
             let traced = Traced::new(&*link.seam, &host, &running.ticket.fence);
             let outcome = job(&Session { seam: &traced, facts: &link.facts });
             link.touch();

@@ -36,7 +36,7 @@ pub(super) struct Arguments {
 
 /// Runs until SIGTERM or SIGINT.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    arguments.logging.start()?;
+    arguments.logging.start("info")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(serve(arguments));
     // Calls that block are bounded by their own deadlines; the program does not wait for them.

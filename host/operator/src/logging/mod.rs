@@ -29,9 +29,6 @@ pub enum Format {
     Json,
 }
 
-/// What a filter says when nobody sets one.
-const DEFAULT_FILTER: &str = "info";
-
 /// What a text line repeats from the spans around it; a JSON line has all.
 const TEXT_SPAN_FIELDS: [&str; 3] = ["proxy", "provider", "call"];
 
@@ -39,8 +36,8 @@ const TEXT_SPAN_FIELDS: [&str; 3] = ["proxy", "provider", "call"];
 ///
 /// # Errors
 /// When the filter cannot be parsed, or logging was started before.
-pub fn start(format: Format, filter: Option<&str>) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter.unwrap_or(DEFAULT_FILTER))?;
+pub fn start(format: Format, filter: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter)?;
     tracing_subscriber::registry().with(filter).with(Lines::new(format, std::io::stderr())).try_init()?;
     Ok(())
 }

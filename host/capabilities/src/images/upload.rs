@@ -276,7 +276,11 @@ impl Upload<'_> {
         if self.pool.create(&self.name.claim(), MARKER_BYTES as u64).await? == Created::Exists {
             return Ok(false);
         }
-        self.pool.write(&self.name.claim(), self.claim_bytes(token, 0)?).await?;
+        if let Err(error) = self.pool.write(&self.name.claim(), self.claim_bytes(token, 0)?).await {
+            // One that says nothing would keep others waiting.
+            let _ = self.pool.delete(&self.name.claim()).await;
+            return Err(error);
+        }
         if taken_over {
             // Another who took it over in the same moment may have deleted this one as well.
             self.pause(self.limits.claim_settle).await?;

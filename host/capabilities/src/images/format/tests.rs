@@ -35,7 +35,7 @@ fn qemu_img(folder: &Path, arguments: &[&str]) {
 
 /// A qcow2 with data in it.
 fn made(folder: &Path, name: &str, options: &[&str]) -> Vec<u8> {
-    std::fs::write(folder.join("raw"), [0x5a; 3 << 20]).unwrap();
+    std::fs::write(folder.join("raw"), vec![0x5a; 3 << 20]).unwrap();
     let mut arguments = vec!["convert", "-f", "raw", "-O", "qcow2"];
     arguments.extend(options);
     arguments.extend(["raw", name]);

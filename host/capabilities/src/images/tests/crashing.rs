@@ -215,7 +215,7 @@ async fn an_upload_that_libvirt_breaks_off_is_cleaned_up_and_tried_again() {
     for step in ["create base", "upload base", "write base", "delete base"] {
         let failure = (step, Error::unavailable("LibvirtUnavailable", "the connection ended"));
         bench.disk.failures.lock().unwrap().push(failure);
-        let error = settle(&*images, &source).await.unwrap_err();
+        let error = settle(&*images, &source).await.expect_err(step);
         assert_eq!(error.reason, "LibvirtUnavailable", "{step}");
         tokio::time::sleep(Duration::from_millis(400)).await;
     }

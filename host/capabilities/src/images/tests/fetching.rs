@@ -146,7 +146,8 @@ async fn redirects_are_followed_where_they_are_granted_and_nowhere_else() {
     bench.server.put("/tls", Answer::Redirect(format!("https://{}/a.raw", other.address)));
     bench.server.put("/metadata", Answer::Redirect("https://169.254.169.254/latest".to_owned()));
     bench.server.put("/loop", Answer::Redirect(bench.server.url("/loop")));
-    let digest = sha256(&bytes);
+    // Another image: this one is in the cache now, whoever asks for it by its digest.
+    let digest = sha256(&image(99));
     let both = bench.granted_to("both", &[&bench.server.url("/"), &other.url("/")]);
     settle(&*both, &bench.source("/relative", None)).await.unwrap();
     let requests = other.requests().len();

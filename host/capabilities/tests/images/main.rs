@@ -306,7 +306,8 @@ async fn two_operators_that_share_a_pool_upload_once() {
     let files = tempfile::tempdir().unwrap();
     let (first, second) = (Operator::new(hypervisor, "first", files.path()), Operator::new(hypervisor, "second", files.path()));
     let pinned = raw(files.path(), "both.raw", 7, 64);
-    let (a, b) = tokio::join!(first.settle_at_last(&first.source("both.raw", &pinned)), second.settle_at_last(&second.source("both.raw", &pinned)));
+    let (source, same) = (first.source("both.raw", &pinned), second.source("both.raw", &pinned));
+    let (a, b) = tokio::join!(first.settle_at_last(&source), second.settle_at_last(&same));
     assert_eq!(a, b);
     assert_eq!(digest(&hypervisor.pool_dir.join(&a.volume)), pinned);
     assert!(!hypervisor.pool_dir.join(format!("{}.upload", a.volume)).exists());

@@ -110,12 +110,11 @@ async fn a_grant_that_ends_ends_its_calls_and_its_transfers_at_once() {
     let source = bench.source("/a.raw", Some(&sha256(&bytes)));
     let images = bench.granted();
     images.ensure("hv1", "default", &source).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    let files = || std::fs::read_dir(bench.cache.path().join("images")).map_or(0, Iterator::count);
+    until("the download goes on", || files() == 1).await;
     images.revoke();
     assert_eq!(images.ensure("hv1", "default", &source).await.unwrap_err().reason, "GrantMissing");
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    let left = std::fs::read_dir(bench.cache.path().join("images")).unwrap().count();
-    assert_eq!(left, 0, "the download goes on");
+    until("the download has ended", || files() == 0).await;
     // In the middle of an upload: cleaned up.
     bench.server.put("/a.raw", Answer::Body(bytes.clone()));
     *bench.disk.slow.lock().unwrap() = Duration::from_secs(8);
@@ -128,8 +127,7 @@ async fn a_grant_that_ends_ends_its_calls_and_its_transfers_at_once() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     drop(images);
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(bench.disk.names(), [""; 0]);
+    until("the upload is cleaned up", || bench.disk.names().is_empty()).await;
 }
 
 #[tokio::test]

@@ -134,3 +134,12 @@ async fn settle(images: &dyn Images, source: &Source) -> Result<BaseImage> {
         }
     }
 }
+
+/// Waits for something to become true.
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(10), "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -50,7 +50,7 @@ start_operator() {
   proxy_with_own_document > "$folder/crawl-own.yaml"
   proxy_with_rendered_document > "$folder/crawl-rendered.yaml"
   setsid "$program" standalone "$folder" --plugins "$DEMO_DIR/plugins" --log-format text \
-    --log info,proxy_operator_capabilities=debug > "$DEMO_DIR/operator.log" 2>&1 < /dev/null &
+    --log info,libvirt=debug > "$DEMO_DIR/operator.log" 2>&1 < /dev/null &
   echo $! > "$DEMO_DIR/operator.pid"
 }
 

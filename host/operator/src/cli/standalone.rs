@@ -1,10 +1,11 @@
 //! `proxy-operator standalone DIR`: the whole operator over a folder of manifests.
 
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use proxy_operator_capabilities::images::{ImageLimits, ImageService, LibvirtPools};
 use proxy_operator_capabilities::libvirt::hypervisors::Hypervisors;
 use proxy_operator_capabilities::limits::Limits;
 use proxy_operator_capabilities::secrets::SecretStore;
@@ -15,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Logging, folder};
 use crate::controller::{self, Plugins};
 use crate::granting::Offers;
+use crate::store::Store as _;
 use crate::store::standalone::{self, SECRETS_FOLDER, StandaloneStore};
 
 /// Where things are.
@@ -34,7 +36,7 @@ pub(super) struct Arguments {
 
 /// Runs until SIGTERM or SIGINT.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    arguments.logging.start()?;
+    arguments.logging.start("info")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(serve(arguments));
     // Calls that block are bounded by their own deadlines; the program does not wait for them.
@@ -54,8 +56,8 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
     let store = Arc::new(StandaloneStore::open(&folder, &state)?);
     let settings = EngineSettings { cache_dir: Some(state.join("compiled")), ..EngineSettings::default() };
     let engine = Engine::new(settings)?;
-    let hypervisors = Hypervisors::new(SecretStore::new(folder.join(SECRETS_FOLDER)), Limits::default());
-    let granting = Arc::new(Offers::new(hypervisors.clone()));
+    let (hypervisors, images) = infrastructure(&folder, &state, store.cluster_id());
+    let granting = Arc::new(Offers::new(hypervisors.clone(), images));
 
     let cancelled = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate())?;
@@ -70,7 +72,7 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
     });
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        installation = crate::store::Store::cluster_id(&*store),
+        installation = store.cluster_id(),
         folder = %folder.display(), state = %state.display(), plugins = %plugins.display(),
         pooled = engine.is_pooled(),
         "started"
@@ -84,8 +86,18 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The connections of this process, and the images that go over them.
+pub(super) fn infrastructure(folder: &Path, state: &Path, cluster_id: &str) -> (Hypervisors, ImageService) {
+    let limits = Limits::default();
+    let image_limits = ImageLimits::default();
+    let hypervisors = Hypervisors::new(SecretStore::new(folder.join(SECRETS_FOLDER)), limits.clone());
+    let pools = Arc::new(LibvirtPools::new(hypervisors.clone(), limits, &image_limits));
+    let images = ImageService::new(&state.join("images"), cluster_id, pools, image_limits);
+    (hypervisors, images)
+}
+
 /// One operator to a state folder: two would make two of everything.
-fn lock(state: &std::path::Path) -> anyhow::Result<std::fs::File> {
+fn lock(state: &Path) -> anyhow::Result<std::fs::File> {
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -98,7 +110,9 @@ fn lock(state: &std::path::Path) -> anyhow::Result<std::fs::File> {
         Err(std::fs::TryLockError::WouldBlock) => {
             anyhow::bail!("another proxy-operator runs on {}; end it first", state.display())
         }
-        Err(std::fs::TryLockError::Error(error)) => Err(error).with_context(|| format!("{} cannot be locked", path.display())),
+        Err(std::fs::TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("{} cannot be locked", path.display()))
+        }
     }
 }
 

@@ -46,12 +46,7 @@ enum After {
 // === impl ProxyTask ===
 
 impl ProxyTask {
-    pub(super) fn new(
-        key: Key,
-        proxies: Arc<Proxies>,
-        wake: Arc<Notify>,
-        sightings: mpsc::Receiver<Sighting>,
-    ) -> Self {
+    pub(super) fn new(key: Key, proxies: Arc<Proxies>, wake: Arc<Notify>, sightings: mpsc::Receiver<Sighting>) -> Self {
         Self {
             key,
             proxies,
@@ -109,13 +104,8 @@ impl ProxyTask {
     async fn turn(&mut self, proxy: &Arc<Proxy>) -> After {
         let serving = self.proxies.providers.serving(&proxy.spec.provider);
         let (gathered, checked) = self.gather(proxy, &serving).await;
-        let snapshot = Snapshot {
-            proxy,
-            inputs: &checked,
-            provider: &serving.view,
-            memory: &self.memory,
-            now: Timestamp::now(),
-        };
+        let snapshot =
+            Snapshot { proxy, inputs: &checked, provider: &serving.view, memory: &self.memory, now: Timestamp::now() };
         let step = decide(&snapshot);
         let (Some(provider), Some(gathered)) = (&serving.provider, &gathered) else {
             return self.step_without_provider(proxy, &serving, &checked, step).await;
@@ -186,9 +176,8 @@ impl ProxyTask {
     }
 
     async fn wait(&mut self, serving: &Serving, checked: &Result<()>, waiting: Wait) -> After {
-        let left = waiting.until.map(|until| {
-            Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default()
-        });
+        let left =
+            waiting.until.map(|until| Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default());
         let next = Next {
             message: waiting.message.clone(),
             until: waiting.until,
@@ -212,7 +201,8 @@ impl ProxyTask {
         let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         match &result {
             Ok(_) => tracing::debug!(call, ms, "done"),
-            Err(error) => tracing::warn!(call, ms, code = %error.code, reason = error.reason, "{error}"),
+            // The event that a failure makes is told once, at its own level.
+            Err(error) => tracing::debug!(call, ms, code = %error.code, reason = error.reason, "{error}"),
         }
         result
     }

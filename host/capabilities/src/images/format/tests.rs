@@ -78,7 +78,11 @@ fn an_image_that_names_other_files_is_refused() {
     let refused = message(look_at(&folder.path().join("external")));
     assert!(refused.contains("external data file") && refused.contains("qemu-img convert"), "{refused}");
     let secret = ["--object", "secret,id=s,data=hunter2"];
-    let luks = [&["create", "-f", "qcow2"][..], &secret, &["-o", "encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10", "luks", "1M"]];
+    let luks = [
+        &["create", "-f", "qcow2"][..],
+        &secret,
+        &["-o", "encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10", "luks", "1M"],
+    ];
     qemu_img(folder.path(), &luks.concat());
     assert!(message(look_at(&folder.path().join("luks"))).contains("encrypted"));
 }

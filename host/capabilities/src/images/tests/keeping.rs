@@ -12,7 +12,8 @@ async fn many_who_ask_at_once_share_one_download_and_one_upload() {
     let bytes = image(20);
     bench.server.put("/a.raw", Answer::Slow(bytes.clone(), Duration::from_millis(30)));
     let source = bench.source("/a.raw", Some(&sha256(&bytes)));
-    let providers: Vec<_> = (0..3).map(|index| bench.granted_to(&format!("p{index}"), &[&bench.server.url("/")])).collect();
+    let providers: Vec<_> =
+        (0..3).map(|index| bench.granted_to(&format!("p{index}"), &[&bench.server.url("/")])).collect();
     let all = join_all((0..60).map(|index| settle(&*providers[index % 3], &source))).await;
     let volumes: Vec<String> = all.into_iter().map(|image| image.unwrap().volume).collect();
     assert!(volumes.iter().all(|volume| *volume == volumes[0]));
@@ -21,7 +22,10 @@ async fn many_who_ask_at_once_share_one_download_and_one_upload() {
     // The same without a digest.
     bench.server.put("/b.raw", Answer::Slow(image(21), Duration::from_millis(30)));
     let source = Source { key: Some("other".to_owned()), ..bench.source("/b.raw", None) };
-    join_all((0..60).map(|index| settle(&*providers[index % 3], &source))).await.into_iter().for_each(|image| drop(image.unwrap()));
+    join_all((0..60).map(|index| settle(&*providers[index % 3], &source)))
+        .await
+        .into_iter()
+        .for_each(|image| drop(image.unwrap()));
     assert_eq!(bench.server.requests().len(), 2);
     assert_eq!(bench.disk.uploads.load(Ordering::SeqCst), 2);
 }

@@ -79,7 +79,11 @@ impl Bench {
 }
 
 /// An operator on a disk, and its view of it.
-fn operator(disk: &Arc<Disk>, installation: &str, limits: ImageLimits) -> (ImageService, MemoryPool, tempfile::TempDir) {
+fn operator(
+    disk: &Arc<Disk>,
+    installation: &str,
+    limits: ImageLimits,
+) -> (ImageService, MemoryPool, tempfile::TempDir) {
     let cache = tempfile::tempdir().unwrap();
     let pool = MemoryPool::new(disk);
     (ImageService::new(&cache.path().join("images"), installation, Arc::new(pool.clone()), limits), pool, cache)

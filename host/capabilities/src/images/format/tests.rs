@@ -35,7 +35,7 @@ fn qemu_img(folder: &Path, arguments: &[&str]) {
 
 /// A qcow2 with data in it.
 fn made(folder: &Path, name: &str, options: &[&str]) -> Vec<u8> {
-    std::fs::write(folder.join("raw"), [0x5a; 3 << 20]).unwrap();
+    std::fs::write(folder.join("raw"), vec![0x5a; 3 << 20]).unwrap();
     let mut arguments = vec!["convert", "-f", "raw", "-O", "qcow2"];
     arguments.extend(options);
     arguments.extend(["raw", name]);
@@ -78,7 +78,11 @@ fn an_image_that_names_other_files_is_refused() {
     let refused = message(look_at(&folder.path().join("external")));
     assert!(refused.contains("external data file") && refused.contains("qemu-img convert"), "{refused}");
     let secret = ["--object", "secret,id=s,data=hunter2"];
-    let luks = [&["create", "-f", "qcow2"][..], &secret, &["-o", "encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10", "luks", "1M"]];
+    let luks = [
+        &["create", "-f", "qcow2"][..],
+        &secret,
+        &["-o", "encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10", "luks", "1M"],
+    ];
     qemu_img(folder.path(), &luks.concat());
     assert!(message(look_at(&folder.path().join("luks"))).contains("encrypted"));
 }

@@ -182,7 +182,11 @@ impl ImagePool for MemoryPool {
 
     async fn users(&self, volume: &str) -> Result<Vec<String>> {
         let volumes = self.disk.volumes.lock().unwrap();
-        Ok(volumes.iter().filter(|(_, other)| other.backing.as_deref() == Some(volume)).map(|(name, _)| name.clone()).collect())
+        Ok(volumes
+            .iter()
+            .filter(|(_, other)| other.backing.as_deref() == Some(volume))
+            .map(|(name, _)| name.clone())
+            .collect())
     }
 
     async fn available(&self) -> Result<Option<u64>> {

@@ -1,0 +1,78 @@
+//! The guest of the tests: builds `plugins/examples/hostile` and makes a component of it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+const TARGET: &str = "wasm32-unknown-unknown";
+
+/// The component. `HOSTILE_WASM` names one that is built already.
+pub(crate) fn hostile() -> Vec<u8> {
+    static COMPONENT: OnceLock<Vec<u8>> = OnceLock::new();
+    COMPONENT.get_or_init(|| componentize(&module())).clone()
+}
+
+/// The component, with what `describe` does and the version it tells.
+pub(crate) fn hostile_that(describe: &str, version: &str) -> Vec<u8> {
+    let component = overwrite(hostile(), "describe=", describe);
+    overwrite(component, "version=", version)
+}
+
+/// The component with one text in place of another of the same length, wherever it stands.
+pub(crate) fn replaced(component: &[u8], from: &str, to: &str) -> Vec<u8> {
+    assert_eq!(from.len(), to.len());
+    let mut component = component.to_vec();
+    let found: Vec<usize> =
+        (0..component.len() - from.len()).filter(|at| component[*at..].starts_with(from.as_bytes())).collect();
+    assert!(!found.is_empty(), "{from} is not in the component");
+    for at in found {
+        component[at..at + to.len()].copy_from_slice(to.as_bytes());
+    }
+    component
+}
+
+/// Writes a value behind a key; both together have 32 bytes, padded with dots.
+fn overwrite(mut component: Vec<u8>, key: &str, value: &str) -> Vec<u8> {
+    let text = format!("{key}{value:.<width$}", width = 32 - key.len());
+    assert_eq!(text.len(), 32, "{text}");
+    let is_setting = |window: &[u8]| window.starts_with(key.as_bytes()) && window.ends_with(b"...");
+    let at = component.windows(32).position(is_setting).expect("the guest has its settings");
+    component[at..at + 32].copy_from_slice(text.as_bytes());
+    component
+}
+
+fn componentize(module: &[u8]) -> Vec<u8> {
+    if module.get(4..8) == Some(&[0x0d, 0, 1, 0]) {
+        return module.to_vec();
+    }
+    wit_component::ComponentEncoder::default().validate(true).module(module).unwrap().encode().unwrap()
+}
+
+fn module() -> Vec<u8> {
+    if let Some(path) = std::env::var_os("HOSTILE_WASM") {
+        return read(Path::new(&path));
+    }
+    let plugins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins");
+    let target_dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("guests");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--package", "hostile", "--target", TARGET])
+        .arg("--manifest-path")
+        .arg(plugins.join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target_dir)
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .output()
+        .expect("cargo runs");
+    let said = String::from_utf8_lossy(&built.stderr);
+    assert!(
+        built.status.success(),
+        "the test's guest does not build. If the target is missing: `rustup target add {TARGET}`, or build it by \
+         `make plugins` and set HOSTILE_WASM to its path.\n{said}"
+    );
+    read(&target_dir.join(TARGET).join("release/hostile.wasm"))
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}

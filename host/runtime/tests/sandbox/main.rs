@@ -9,6 +9,14 @@
 //! - `cache`: compiled code is found again, and not trusted when it could be another's
 //! - `swap`: a new build or config takes over, or leaves the old one serving
 //! - `log`: a guest's lines have their fields, stay lines, are limited in rate, tell no secrets
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "helpers of tests, which clippy does not take for tests"
+)]
 
 mod bounds;
 mod cache;

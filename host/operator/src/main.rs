@@ -1,3 +1,7 @@
-//! Controllers, stores, probes and the command line of proxy-operator
+//! The program: see [`proxy_operator::cli`].
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    proxy_operator::cli::main()
+}

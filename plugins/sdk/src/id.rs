@@ -34,7 +34,16 @@ mod tests {
         let id = format(&[("hosts", "hv1"), ("domains", "px-1")]);
         assert_eq!(id, "hosts/hv1/domains/px-1");
         assert_eq!(parse(&id, ["hosts", "domains"]), Some(["hv1", "px-1"]));
-        for foreign in ["", "hosts", "hosts/", "hosts/hv1/domains", "hosts/hv1/domains/", "hosts//domains/a", "a/hv1/domains/b", "hosts/hv1/domains/a/b"] {
+        for foreign in [
+            "",
+            "hosts",
+            "hosts/",
+            "hosts/hv1/domains",
+            "hosts/hv1/domains/",
+            "hosts//domains/a",
+            "a/hv1/domains/b",
+            "hosts/hv1/domains/a/b",
+        ] {
             assert_eq!(parse(foreign, ["hosts", "domains"]), None, "{foreign}");
         }
     }

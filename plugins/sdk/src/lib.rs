@@ -94,8 +94,8 @@ pub mod bindings {
 }
 
 pub use bindings::exports::proxy_operator::provider::provider::{
-    Access, Author, Check, CloudInit, Context, Credential, Deletion, Description, Endpoint, Fault, Gap, Guest, Instance,
-    InstanceRef, InstanceSpec, Page, Phase, Software,
+    Access, Author, Check, CloudInit, Context, Credential, Deletion, Description, Endpoint, Fault, Gap, Guest,
+    Instance, InstanceRef, InstanceSpec, Page, Phase, Software,
 };
 pub use bindings::proxy_operator::provider::types::{Address, AddressSource, BackendError, Error, ErrorCode};
 pub use bindings::proxy_operator::provider::{images, libvirt};

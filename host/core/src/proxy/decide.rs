@@ -6,7 +6,7 @@ use proxy_operator_api::proxy::Phase;
 use proxy_operator_api::{FINALIZER, SKIP_CLEANUP};
 
 use super::conditions::PROVISIONED;
-use super::intervals::{DELETING_POLL, PROVISIONING_POLL, SIGHT_MAX_AGE, UNKNOWN_POLL, after};
+use super::intervals::{DELETING_POLL, INPUTS_RECHECK, PROVISIONING_POLL, SIGHT_MAX_AGE, UNKNOWN_POLL, after};
 use super::{Attempts, DeleteReason, ProviderView, Snapshot, Step, Wait};
 use crate::error::ErrorCode;
 use crate::provider::{self, InstanceRef};
@@ -22,7 +22,9 @@ pub fn decide(snapshot: &Snapshot<'_>) -> Step {
         return no_provider(snapshot);
     };
     if let Err(error) = snapshot.inputs {
-        return wait(&error.reason, &error.message, None, Some(Phase::Failed));
+        // A Secret that appears is seen by looking.
+        let until = after(snapshot.now, INPUTS_RECHECK);
+        return wait(&error.reason, &error.to_string(), Some(until), Some(Phase::Failed));
     }
     if !is_held {
         return Step::AddFinalizer;
@@ -84,9 +86,12 @@ fn no_provider(snapshot: &Snapshot<'_>) -> Step {
         ProviderView::NotServing { reason, message } => {
             wait(reason, &format!("Provider {name} does not serve: {message}"), None, phase)
         }
-        ProviderView::Absent | ProviderView::Serving { .. } => {
-            wait("ProviderNotFound", &format!("there is no Provider {name}; apply it, or name another in spec.provider"), None, phase)
-        }
+        ProviderView::Absent | ProviderView::Serving { .. } => wait(
+            "ProviderNotFound",
+            &format!("there is no Provider {name}; apply it, or name another in spec.provider"),
+            None,
+            phase,
+        ),
     }
 }
 
@@ -128,7 +133,11 @@ fn keep(snapshot: &Snapshot<'_>, paused: bool, instance: InstanceRef) -> Step {
     let Some(endpoint) = endpoint else {
         return wait(&seen.reason, &seen.message, Some(look_at), None);
     };
-    let look_at = if snapshot.now < look_at { Some(look_at) } else { memory.looking.last.as_ref().map(|failure| failure.retry_at) };
+    let look_at = if snapshot.now < look_at {
+        Some(look_at)
+    } else {
+        memory.looking.last.as_ref().map(|failure| failure.retry_at)
+    };
     match memory.probes.next_at(&snapshot.proxy.spec.probe) {
         Some(probe_at) if snapshot.now < probe_at => {
             let until = look_at.map_or(probe_at, |look_at| look_at.min(probe_at));

@@ -10,6 +10,8 @@ pub(super) const PROVISIONING_POLL: Duration = Duration::from_secs(3);
 pub(super) const DELETING_POLL: Duration = Duration::from_secs(2);
 /// Between two looks at an instance of which the backend knows nothing.
 pub(super) const UNKNOWN_POLL: Duration = Duration::from_secs(15);
+/// Between two looks at a spec whose Secret is missing or wrong.
+pub(super) const INPUTS_RECHECK: Duration = Duration::from_secs(5);
 /// How old the last sight of an instance may be before it is looked at by itself. The listing of its Provider (once a
 /// minute) is younger unless it fails or has a gap.
 pub(super) const SIGHT_MAX_AGE: Duration = Duration::from_secs(150);
@@ -19,8 +21,5 @@ pub(super) const PROVISIONING_DEADLINE: Duration = Duration::from_secs(20 * 60);
 
 /// A time after another one; the far future when it cannot be written.
 pub(super) fn after(time: Timestamp, wait: Duration) -> Timestamp {
-    SignedDuration::try_from(wait)
-        .ok()
-        .and_then(|wait| time.checked_add(wait).ok())
-        .unwrap_or(Timestamp::MAX)
+    SignedDuration::try_from(wait).ok().and_then(|wait| time.checked_add(wait).ok()).unwrap_or(Timestamp::MAX)
 }

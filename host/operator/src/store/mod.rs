@@ -7,6 +7,8 @@
 //! - An object that is being deleted stays readable until its last finalizer is removed.
 //! - Every change of an object, whoever made it, is announced once it can be read.
 
+#[cfg(test)]
+mod contract;
 pub mod standalone;
 
 use std::fmt;
@@ -14,6 +16,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use proxy_operator_api::{Provider, ProviderStatus, Proxy, ProxyStatus};
 use proxy_operator_core::proxy::Event;
 use proxy_operator_core::sensitive::Sensitive;
@@ -173,12 +176,13 @@ impl Kind {
 impl Connection {
     /// The proxy's URL with its credentials, once its address is known.
     pub fn url(&self) -> Option<Sensitive<String>> {
-        let mut url = url::Url::parse(&format!("http://{}", self.endpoint.as_ref()?)).ok()?;
-        if let (Some(username), Some(password)) = (&self.username, &self.password) {
-            url.set_username(username).ok()?;
-            url.set_password(Some(password.expose())).ok()?;
-        }
-        Some(Sensitive::new(url.as_str().trim_end_matches('/').to_owned()))
+        let endpoint = self.endpoint.as_ref()?;
+        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let user = match (&self.username, &self.password) {
+            (Some(username), Some(password)) => format!("{}:{}@", encoded(username), encoded(password.expose())),
+            _ => String::new(),
+        };
+        Some(Sensitive::new(format!("http://{user}{endpoint}")))
     }
 }
 
@@ -186,10 +190,7 @@ impl Connection {
 
 impl StoreError {
     /// A failure of the store itself.
-    pub fn failed(
-        what: impl Into<String>,
-        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> Self {
+    pub fn failed(what: impl Into<String>, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Failed(what.into(), Some(source.into()))
     }
 }

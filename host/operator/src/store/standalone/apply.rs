@@ -33,7 +33,7 @@ impl StandaloneStore {
     ///
     /// # Errors
     /// When the state folder cannot be written.
-    pub(super) async fn apply(&self, scan: Scan) -> Result<Option<Duration>> {
+    pub(super) async fn apply(&self, scan: Scan, now: Instant) -> Result<Option<Duration>> {
         let mut writer = self.writer.lock().await;
         let mut present = BTreeSet::new();
         let mut faults = vec![];
@@ -47,7 +47,8 @@ impl StandaloneStore {
                 faults.push(Fault { place, key, message });
             }
         }
-        let wait = if scan.has_unreadable { None } else { self.remove_absent(&mut writer, &present, &mut faults)? };
+        let wait =
+            if scan.has_unreadable { None } else { self.remove_absent(&mut writer, &present, now, &mut faults)? };
         self.tell_faults(&mut writer, &faults)?;
         Ok(wait)
     }
@@ -121,10 +122,9 @@ impl StandaloneStore {
 
     /// What the API server would set; what the manifest says of it does not count.
     fn stamp(&self, key: &Key, metadata: &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) {
-        metadata.uid =
-            Some(names::standalone_uid(&self.cluster_id, key.kind.as_str(), &key.namespace, &key.name));
+        metadata.uid = Some(names::standalone_uid(&self.cluster_id, key.kind.as_str(), &key.namespace, &key.name));
         metadata.generation = Some(1);
-        metadata.creation_timestamp = Some(Time(Timestamp::now()));
+        metadata.creation_timestamp = Some(Time(now_in_seconds()));
         metadata.deletion_timestamp = None;
         metadata.finalizers = None;
     }
@@ -134,9 +134,9 @@ impl StandaloneStore {
         &self,
         writer: &mut Writer,
         present: &BTreeSet<Key>,
+        now: Instant,
         faults: &mut Vec<Fault>,
     ) -> Result<Option<Duration>> {
-        let now = Instant::now();
         let (mut begun, mut next) = (0, None::<Duration>);
         for (key, stored) in self.all() {
             let is_going = match &stored {
@@ -148,7 +148,7 @@ impl StandaloneStore {
                 continue;
             }
             let since = *writer.absences.entry(key.clone()).or_insert(now);
-            let left = ABSENCE.saturating_sub(now.duration_since(since));
+            let left = ABSENCE.saturating_sub(now.saturating_duration_since(since));
             if !left.is_zero() || begun >= DELETIONS_PER_SCAN {
                 let left = left.max(Duration::from_secs(1));
                 next = Some(next.map_or(left, |next| next.min(left)));
@@ -185,7 +185,7 @@ impl StandaloneStore {
             return self.remove(writer, key);
         }
         let mut going = proxy.clone();
-        going.metadata.deletion_timestamp = Some(Time(Timestamp::now()));
+        going.metadata.deletion_timestamp = Some(Time(now_in_seconds()));
         self.write(writer, key, Stored::Proxy(Arc::new(going)))?;
         Ok(())
     }
@@ -212,11 +212,179 @@ impl StandaloneStore {
         }
         tokio::task::block_in_place(|| writer.database.put_faults(faults)).map_err(failed)
     }
-
-    /// Whether an object of this key is kept. For tests of the rules.
-    #[cfg(test)]
-    pub(super) fn has(&self, key: &Key) -> bool {
-        self.get(key).is_some()
-    }
 }
 
+/// The API writes times without fractions.
+fn now_in_seconds() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proxy_operator_api::FINALIZER;
+
+    use super::super::manifests;
+    use super::*;
+    use crate::store::Store as _;
+
+    struct Folder {
+        folder: tempfile::TempDir,
+        store: StandaloneStore,
+        now: Instant,
+    }
+
+    fn manifest(name: &str, spec: &str) -> String {
+        format!(
+            "apiVersion: crawl.example.com/v1alpha1\nkind: Proxy\nmetadata: {{name: {name}}}\nspec: {{provider: p{spec}}}\n"
+        )
+    }
+
+    impl Folder {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().expect("a folder");
+            let store = open(folder.path());
+            Self { folder, store, now: Instant::now() }
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            std::fs::write(self.folder.path().join(name), text).expect("writes");
+        }
+
+        fn remove(&self, name: &str) {
+            std::fs::remove_file(self.folder.path().join(name)).expect("removes");
+        }
+
+        async fn scan(&mut self, seconds: u64) -> Vec<Fault> {
+            self.now += Duration::from_secs(seconds);
+            let scan = manifests::scan(self.folder.path()).expect("scans");
+            self.store.apply(scan, self.now).await.expect("applies");
+            self.store.writer.lock().await.database.faults().expect("reads")
+        }
+
+        fn proxy(&self, name: &str) -> Option<Arc<Proxy>> {
+            self.store.proxy(&Key::proxy("default", name))
+        }
+
+        /// Makes a Proxy that is held by its finalizer.
+        async fn held(&mut self, name: &str) {
+            self.write(&format!("{name}.yaml"), &manifest(name, ""));
+            self.scan(0).await;
+            self.store.add_finalizer(&self.proxy(name).expect("is there")).await.expect("adds");
+        }
+    }
+
+    fn open(folder: &Path) -> StandaloneStore {
+        StandaloneStore::open(folder, &folder.join("state")).expect("opens")
+    }
+
+    fn is_going(proxy: Option<Arc<Proxy>>) -> bool {
+        proxy.expect("is there").metadata.deletion_timestamp.is_some()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_absence_means_deletion_after_ten_seconds() {
+        let mut folder = Folder::new();
+        folder.held("a").await;
+        folder.remove("a.yaml");
+        folder.scan(1).await;
+        folder.scan(9).await;
+        assert!(!is_going(folder.proxy("a")));
+        folder.scan(1).await;
+        assert!(is_going(folder.proxy("a")), "its finalizer holds it, and it is being deleted");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_manifest_that_comes_back_in_time_changes_nothing() {
+        let mut folder = Folder::new();
+        folder.held("a").await;
+        folder.remove("a.yaml");
+        folder.scan(9).await;
+        folder.write("elsewhere.yaml", &manifest("a", ""));
+        folder.scan(9).await;
+        folder.remove("elsewhere.yaml");
+        folder.scan(9).await;
+        assert!(!is_going(folder.proxy("a")), "each absence is counted anew");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_manifest_that_does_not_parse_is_no_absence() {
+        let mut folder = Folder::new();
+        folder.held("a").await;
+        for broken in ["kind: Proxy\nmetadata:\n  name: a\nspec: [", "\tnothing: of it", &manifest("a", ", port: 0")] {
+            folder.write("a.yaml", broken);
+            let faults = folder.scan(60).await;
+            assert_eq!(faults.len(), 1, "{faults:?}");
+            assert!(faults[0].place.starts_with("a.yaml"), "{faults:?}");
+            folder.scan(60).await;
+            assert!(!is_going(folder.proxy("a")), "{broken}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_few_deletions_begin_in_one_scan() {
+        let mut folder = Folder::new();
+        for index in 0..7 {
+            folder.held(&format!("a{index}")).await;
+        }
+        for index in 0..7 {
+            folder.remove(&format!("a{index}.yaml"));
+        }
+        folder.scan(0).await;
+        let mut going = vec![];
+        for _ in 0..3 {
+            folder.scan(10).await;
+            going.push(folder.store.proxies().into_iter().filter(|proxy| is_going(Some(Arc::clone(proxy)))).count());
+        }
+        assert_eq!(going, [3, 6, 7]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_the_machine_was_made_from_does_not_change() {
+        let mut folder = Folder::new();
+        folder.held("a").await;
+        folder.write("a.yaml", &manifest("a", ", machineType: large, paused: true"));
+        let faults = folder.scan(1).await;
+        assert!(faults[0].message.starts_with("spec.machineType: cannot be changed"), "{faults:?}");
+        assert!(!folder.proxy("a").expect("is there").spec.paused, "a change is taken whole or not at all");
+        folder.write("a.yaml", &manifest("a", ", paused: true"));
+        assert_eq!(folder.scan(1).await, []);
+        let proxy = folder.proxy("a").expect("is there");
+        assert_eq!((proxy.spec.paused, proxy.metadata.generation), (true, Some(2)));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_provider_that_is_used_is_kept() {
+        let mut folder = Folder::new();
+        folder.write("p.yaml", "apiVersion: crawl.example.com/v1alpha1\nkind: Provider\nmetadata: {name: p}\nspec: {plugin: {name: kvm}}\n");
+        folder.held("a").await;
+        folder.remove("p.yaml");
+        folder.scan(0).await;
+        let faults = folder.scan(60).await;
+        assert!(faults[0].message.contains("default/a"), "{faults:?}");
+        assert!(folder.store.provider("p").is_some());
+        folder.remove("a.yaml");
+        folder.scan(0).await;
+        folder.scan(60).await;
+        let proxy = folder.proxy("a").expect("is there");
+        folder.store.remove_finalizer(&proxy).await.expect("removes");
+        folder.scan(1).await;
+        assert!(folder.store.provider("p").is_none());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn all_is_there_after_a_restart() {
+        let mut folder = Folder::new();
+        folder.held("a").await;
+        let before = folder.proxy("a").expect("is there");
+        let Folder { folder, store, .. } = folder;
+        let id = store.cluster_id().to_owned();
+        drop(store);
+        let store = open(folder.path());
+        assert_eq!(store.proxy(&Key::proxy("default", "a")), Some(Arc::clone(&before)));
+        assert_eq!(store.cluster_id(), id);
+        assert_eq!(before.metadata.finalizers, Some(vec![FINALIZER.to_owned()]));
+    }
+}

@@ -111,7 +111,8 @@ pub(super) fn split(text: &str) -> Vec<(usize, &str)> {
     let mut documents = vec![];
     let (mut start, mut start_line, mut offset) = (0, 1, 0);
     for (index, line) in text.split_inclusive('\n').enumerate() {
-        let is_marker = line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
+        let is_marker =
+            line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
         if is_marker {
             documents.push((start_line, text.get(start..offset).unwrap_or_default()));
             // What follows the marker on its line belongs to the document.
@@ -133,7 +134,7 @@ pub(super) fn split(text: &str) -> Vec<(usize, &str)> {
 /// Parses one document. `None`: it is empty.
 pub(super) fn parse(place: &str, text: &str) -> Option<Document> {
     let document = |key, object| Some(Document { place: place.to_owned(), key, object });
-    let value: Value = match serde_saphyr::from_str(text) {
+    let value: Value = match serde_saphyr::from_str_with_options(text, options()) {
         Ok(Value::Null) => return None,
         Ok(value) => value,
         Err(error) => {
@@ -157,10 +158,17 @@ pub(super) fn parse(place: &str, text: &str) -> Option<Document> {
             return document(None, Err(format!("kind {found}; it is Provider or Proxy")));
         }
     };
-    if let Some(fault) = name_fault("metadata.name", name, 253).or_else(|| name_fault("metadata.namespace", namespace, 63)) {
+    if let Some(fault) =
+        name_fault("metadata.name", name, 253).or_else(|| name_fault("metadata.namespace", namespace, 63))
+    {
         return document(None, Err(fault));
     }
     document(Some(key), object)
+}
+
+/// Booleans are `true` and `false` alone (YAML 1.2): a network that is called `on` is a text.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::Options { strict_booleans: true, ..serde_saphyr::Options::default() }
 }
 
 fn provider(value: &Value) -> Result<Object, String> {
@@ -199,14 +207,18 @@ fn name_fault(field: &str, name: &str, most: usize) -> Option<String> {
     let is_good =
         is_edge(bytes.first()) && is_edge(bytes.last()) && bytes.len() <= most && bytes.iter().copied().all(is_inner);
     (!is_good).then(|| {
-        format!("{field}: {name:?} is not a name; use lower-case letters, digits, inner hyphens and dots, at most {most}")
+        format!(
+            "{field}: {name:?} is not a name; use lower-case letters, digits, inner hyphens and dots, at most {most}"
+        )
     })
 }
 
 /// The object that a document which does not parse is about, by its `kind:` and the first `name:` of its metadata.
 fn guess_key(text: &str) -> Option<Key> {
     let after = |line: &str, field: &str| {
-        line.trim_start_matches(['{', ' ']).strip_prefix(field).map(|rest| rest.trim().trim_matches(['"', '\'']).to_owned())
+        line.trim_start_matches(['{', ' '])
+            .strip_prefix(field)
+            .map(|rest| rest.trim().trim_matches(['"', '\'']).to_owned())
     };
     let kind = text.lines().find_map(|line| line.strip_prefix("kind:").map(|rest| rest.trim().to_owned()))?;
     let metadata: Vec<&str> = text
@@ -270,7 +282,8 @@ impl Object {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "apiVersion: crawl.example.com/v1alpha1\nkind: Proxy\nmetadata: {name: a}\nspec: {provider: p}\n";
+    const GOOD: &str =
+        "apiVersion: crawl.example.com/v1alpha1\nkind: Proxy\nmetadata: {name: a}\nspec: {provider: p}\n";
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a folder");
@@ -288,10 +301,14 @@ mod tests {
 
     #[test]
     fn a_document_that_does_not_parse_costs_no_other() {
-        let text = format!("{GOOD}---\nkind: Proxy\nmetadata:\n  name: b\nspec: {{provider: [\n---\n{}", GOOD.replace("name: a", "name: c"));
+        let text = format!(
+            "{GOOD}---\nkind: Proxy\nmetadata:\n  name: b\nspec: {{provider: [\n---\n{}",
+            GOOD.replace("name: a", "name: c")
+        );
         let folder = folder(&[("f.yaml", &text)]);
         let scan = scan(folder.path()).expect("scans");
-        let keys: Vec<_> = scan.documents.iter().map(|document| (document.key.clone(), document.object.is_ok())).collect();
+        let keys: Vec<_> =
+            scan.documents.iter().map(|document| (document.key.clone(), document.object.is_ok())).collect();
         let key = |name| Some(Key::proxy("default", name));
         assert_eq!(keys, [(key("a"), true), (key("b"), false), (key("c"), true)]);
         assert!(scan.documents[1].place.starts_with("f.yaml:5"), "{}", scan.documents[1].place);
@@ -306,7 +323,9 @@ mod tests {
 
     #[test]
     fn a_value_out_of_range_is_named_with_its_field() {
-        for (field, part) in [("port: 70000", "spec.port"), ("port: 0", "spec.port"), ("probe: {status: 99}", "spec.probe.status")] {
+        for (field, part) in
+            [("port: 70000", "spec.port"), ("port: 0", "spec.port"), ("probe: {status: 99}", "spec.probe.status")]
+        {
             let all = faults(&GOOD.replace("provider: p", &format!("provider: p, {field}"))).join("\n");
             assert!(all.contains(part), "{field}: {all}");
         }
@@ -314,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_host_name_with_a_slash_is_refused() {
-        let text = "apiVersion: crawl.example.com/v1alpha1\nkind: Provider\nmetadata: {name: p}\nspec:\n  plugin: {name: kvm}\n  grants: {libvirt: {hosts: {hv/1: {address: 'ssh://u@h', secret: s, pools: [d], networks: [n]}}}}\n";
+        let text = "apiVersion: crawl.example.com/v1alpha1\nkind: Provider\nmetadata: {name: p}\nspec:\n  plugin: {name: kvm}\n  grants: {libvirt: {hosts: {hv/1: {address: 'ssh://u@h', secret: s, pools: [d], networks: [net]}}}}\n";
         let all = faults(text).join("\n");
         assert!(all.contains("spec.grants.libvirt.hosts[\"hv/1\"]") && all.contains("identifier"), "{all}");
     }
@@ -330,7 +349,10 @@ mod tests {
 
     #[test]
     fn text_keeps_its_form() {
-        let text = GOOD.replace("spec: {provider: p}", "spec:\n  provider: p\n  cloudInit:\n    userData: |\n      #cloud-config\n      version: 1.10\n");
+        let text = GOOD.replace(
+            "spec: {provider: p}",
+            "spec:\n  provider: p\n  cloudInit:\n    userData: |\n      #cloud-config\n      version: 1.10\n",
+        );
         let folder = folder(&[("f.yaml", &text)]);
         let scan = scan(folder.path()).expect("scans");
         let Ok(Object::Proxy(proxy)) = &scan.documents[0].object else { panic!("{scan:?}") };

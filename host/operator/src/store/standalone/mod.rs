@@ -77,14 +77,12 @@ impl StandaloneStore {
             .mode(0o700)
             .create(state)
             .map_err(|error| failed("state folder", error.into()))?;
-        let cluster_id =
-            connections::installation_id(state).map_err(|error| failed("state folder", error.into()))?;
+        let cluster_id = connections::installation_id(state).map_err(|error| failed("state folder", error.into()))?;
         let connections = Connections::open(state).map_err(|error| failed("state folder", error.into()))?;
         let database = Database::open(state).map_err(|error| failed("the database of state folder", error.into()))?;
         let objects = load(&database).map_err(|error| failed("the database of state folder", error))?;
-        let resource_version = database
-            .newest_resource_version()
-            .map_err(|error| failed("the database of state folder", error.into()))?;
+        let resource_version =
+            database.newest_resource_version().map_err(|error| failed("the database of state folder", error.into()))?;
         Ok(Self {
             cluster_id,
             manifests: manifests.to_owned(),
@@ -301,9 +299,7 @@ impl Store for StandaloneStore {
 }
 
 /// All objects of a database.
-fn load(
-    database: &Database,
-) -> std::result::Result<BTreeMap<Key, Stored>, Box<dyn std::error::Error + Send + Sync>> {
+fn load(database: &Database) -> std::result::Result<BTreeMap<Key, Stored>, Box<dyn std::error::Error + Send + Sync>> {
     let mut objects = BTreeMap::new();
     for body in database.objects(Kind::Provider)? {
         let provider: Provider = serde_json::from_str(&body)?;
@@ -314,4 +310,55 @@ fn load(
         objects.insert(Key::of_proxy(&proxy), Stored::Proxy(Arc::new(proxy)));
     }
     Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::store::contract::{self, AsyncCall, Ground};
+
+    /// Writes and removes manifests, as a user does.
+    struct User {
+        store: Arc<StandaloneStore>,
+        folder: PathBuf,
+        writes: bool,
+    }
+
+    #[async_trait]
+    impl AsyncCall for User {
+        async fn call(&self, name: &str) {
+            let path = self.folder.join(format!("{name}.yaml"));
+            let mut now = Instant::now();
+            if self.writes {
+                let text = format!(
+                    "apiVersion: crawl.example.com/v1alpha1\nkind: Proxy\nmetadata: {{name: {name}}}\nspec: {{provider: p}}\n"
+                );
+                std::fs::write(path, text).expect("writes");
+            } else {
+                std::fs::remove_file(path).expect("removes");
+                self.scan(now).await;
+                now += apply::ABSENCE;
+            }
+            self.scan(now).await;
+        }
+    }
+
+    impl User {
+        async fn scan(&self, now: Instant) {
+            let scan = manifests::scan(&self.folder).expect("scans");
+            self.store.apply(scan, now).await.expect("applies");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_contract_of_a_store_holds() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = folder.path().join("state");
+        let store = Arc::new(StandaloneStore::open(folder.path(), &state).expect("opens"));
+        let user = |writes| Box::new(User { store: Arc::clone(&store), folder: folder.path().to_owned(), writes });
+        let ground = Ground { store: Arc::clone(&store) as _, apply: user(true), delete: user(false) };
+        contract::holds(&ground).await;
+    }
 }

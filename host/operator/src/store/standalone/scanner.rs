@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use notify::{RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
@@ -42,7 +42,7 @@ pub async fn watch(store: Arc<StandaloneStore>, cancelled: CancellationToken) {
 /// Reads the folder once. Gives the time until the next absence is due, if one is.
 async fn scan(store: &StandaloneStore) -> Option<Duration> {
     match tokio::task::block_in_place(|| manifests::scan(&store.manifests)) {
-        Ok(scan) => store.apply(scan).await.unwrap_or_else(|error| {
+        Ok(scan) => store.apply(scan, Instant::now()).await.unwrap_or_else(|error| {
             tracing::error!(error = &error as &dyn std::error::Error, "the manifests cannot be applied");
             None
         }),

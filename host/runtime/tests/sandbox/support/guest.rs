@@ -1,15 +1,13 @@
-//! The guest of the tests: builds `plugins/examples/hostile` and makes a component of it.
+//! The guest of the tests: `plugins/examples/hostile`, built as all plugins are.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
-
-const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The component. `HOSTILE_WASM` names one that is built already.
 pub(crate) fn hostile() -> Vec<u8> {
     static COMPONENT: OnceLock<Vec<u8>> = OnceLock::new();
-    COMPONENT.get_or_init(|| componentize(&module())).clone()
+    COMPONENT.get_or_init(build).clone()
 }
 
 /// The component, with what `describe` does and the version it tells.
@@ -41,36 +39,21 @@ fn overwrite(mut component: Vec<u8>, key: &str, value: &str) -> Vec<u8> {
     component
 }
 
-fn componentize(module: &[u8]) -> Vec<u8> {
-    if module.get(4..8) == Some(&[0x0d, 0, 1, 0]) {
-        return module.to_vec();
-    }
-    wit_component::ComponentEncoder::default().validate(true).module(module).unwrap().encode().unwrap()
-}
-
-fn module() -> Vec<u8> {
+fn build() -> Vec<u8> {
     if let Some(path) = std::env::var_os("HOSTILE_WASM") {
         return read(Path::new(&path));
     }
-    let plugins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins");
-    let target_dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("guests");
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--package", "hostile", "--target", TARGET])
-        .arg("--manifest-path")
-        .arg(plugins.join("Cargo.toml"))
-        .arg("--target-dir")
-        .arg(&target_dir)
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/build.sh");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let built = Command::new(&script)
+        .arg("-o")
+        .args([folder.as_os_str(), "hostile".as_ref()])
         .env_remove("RUSTFLAGS")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .output()
-        .expect("cargo runs");
+        .unwrap_or_else(|error| panic!("{}: {error}", script.display()));
     let said = String::from_utf8_lossy(&built.stderr);
-    assert!(
-        built.status.success(),
-        "the test's guest does not build. If the target is missing: `rustup target add {TARGET}`, or build it by \
-         `make plugins` and set HOSTILE_WASM to its path.\n{said}"
-    );
-    read(&target_dir.join(TARGET).join("release/hostile.wasm"))
+    assert!(built.status.success(), "the guest of the tests could not be built:\n{said}");
+    read(&folder.join("hostile.wasm"))
 }
 
 fn read(path: &Path) -> Vec<u8> {

@@ -29,7 +29,7 @@ down() {
 
 build() {
   "$root/tests/setup/packages.sh" >&2
-  (cd "$root" && cargo build --quiet --profile "$PROFILE" -p proxy-operator -p proxy-operator-harness)
+  (cd "$root" && cargo build --quiet --profile "$PROFILE" -p proxy-operator)
   target=${CARGO_TARGET_DIR:-$root/target}
   program=$target/$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")/proxy-operator
   (cd "$root" && CARGO_TARGET_DIR='' && unset CARGO_TARGET_DIR && plugins/build.sh -o "$DEMO_DIR/plugins" kvm >&2)

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub use crate::images::limits::ImageLimits;
+
 /// The limits of one process. [`Limits::default`] is what a cluster runs with; tests make them shorter.
 #[derive(Clone, Debug)]
 pub struct Limits {

@@ -17,7 +17,7 @@ pub struct ImageLimits {
     pub upload_stall: Duration,
     /// Downloads at once in this process: more only share one link.
     pub downloads: usize,
-    /// Uploads at once to one hypervisor: two fill a link.
+    /// Uploads at once to one hypervisor: one fills a link, and the connection's other thread is left for seeds.
     pub uploads: usize,
     /// How long the first `ensure` of an image waits for what is found in the pool before it says "pending": enough
     /// for the few calls that find a whole image.
@@ -72,7 +72,7 @@ impl Default for ImageLimits {
             upload: Duration::from_secs(2 * 60 * 60),
             upload_stall: Duration::from_secs(5 * 60),
             downloads: 4,
-            uploads: 2,
+            uploads: 1,
             grace: Duration::from_secs(1),
             default_max_gib: 64,
             cache_idle: Duration::from_secs(15 * 60),

@@ -36,6 +36,7 @@ pub mod downloads;
 pub mod format;
 pub mod granted;
 pub mod http;
+pub mod libvirt;
 pub mod limits;
 pub mod marker;
 pub mod name;
@@ -51,7 +52,11 @@ pub mod transfer;
 pub mod upload;
 
 pub use granted::GrantedImages;
+pub use libvirt::LibvirtPools;
 pub use limits::ImageLimits;
 pub use pool::{ImagePool, Pools};
 pub use service::ImageService;
 pub use stored::{Condition, StoredImage};
+
+#[cfg(test)]
+mod tests;

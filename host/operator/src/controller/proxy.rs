@@ -100,8 +100,15 @@ impl ProxyTask {
         let recorded = proxy.status.as_ref().and_then(|status| status.provider_id.as_deref());
         let is_kept = self.memory.seen.is_some() && self.memory.discard.is_none();
         if recorded == Some(sighting.id.as_str()) && sighting.begun > self.acted_at && is_kept {
-            let serving = self.proxies.providers.serving(&proxy.spec.provider);
-            self.conclude(&serving, &Ok(()), Outcome::Got(sighting.result)).await;
+            match sighting.instance {
+                Some(instance) => {
+                    let serving = self.proxies.providers.serving(&proxy.spec.provider);
+                    self.conclude(&serving, &Ok(()), Outcome::Got(Ok(instance))).await;
+                }
+                // No proof of an absence: a listing does not show either what is on a host that is no longer granted.
+                // The next turn looks for itself.
+                None => (self.memory.seen, self.memory.seen_at) = (None, None),
+            }
         }
     }
 

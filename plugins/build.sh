@@ -5,6 +5,8 @@
 # to target/plugins. The core modules are built by rustup's toolchain where it has the target wasm32-unknown-unknown
 # or can get it, else by Debian's rustc-web, with a standard library that is built once and kept under
 # ${PROXY_OPERATOR_CACHE:-${XDG_CACHE_HOME:-~/.cache}/proxy-operator}.
+# In braces, which bash reads whole: a checkout while this runs does not change what it does.
+{
 set -euo pipefail
 shopt -s nullglob
 
@@ -25,7 +27,7 @@ while (($#)); do
   case $1 in
     -o) out=${2:?a folder after -o}; [[ $out = /* ]] || out=$caller/$out; shift 2 ;;
     --toolchain) toolchain=${2:?rustup or debian after --toolchain}; shift 2 ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$here/build.sh"; exit 0 ;;
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$here/build.sh"; exit 0 ;;
     -*) die "unknown option $1; see --help" ;;
     *) names+=("$1"); shift ;;
   esac
@@ -127,8 +129,11 @@ else
     mkdir -p "$work/src" "$work/sysroot/$libs"
     printf '[package]\nname = "empty"\nversion = "0.0.0"\nedition = "2021"\n[workspace]\n[profile.release]\npanic = "abort"\n' >"$work/Cargo.toml"
     echo '#![allow(unused)]' >"$work/src/lib.rs"
-    (cd "$work" && RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$work/target \
-      CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=$(debian_source)=/std"$'\x1f'-Cembed-bitcode=yes \
+    export RUSTC_BOOTSTRAP=1
+    (cd "$work" && "$debian_cargo" fetch --quiet -Zbuild-std=std,panic_abort --target "$target")
+    flags=("--remap-path-prefix=$(debian_source)=/std" -Cembed-bitcode=yes)
+    remap
+    (cd "$work" && CARGO_TARGET_DIR=$work/target CARGO_ENCODED_RUSTFLAGS=$(encoded) \
       "$debian_cargo" build --quiet --release --target "$target" -Zbuild-std=std,panic_abort)
     for lib in "$work/target/$target/release/deps/"*.rlib; do
       [[ $(basename "$lib") = libempty-* ]] || cp "$lib" "$work/sysroot/$libs/"
@@ -137,6 +142,9 @@ else
     mv -T "$work/sysroot" "$sysroot" 2>/dev/null || [[ -d $sysroot/$libs ]]
     rm -rf "$work"
     trap - EXIT
+    unset RUSTC_BOOTSTRAP
+    flags=("--remap-path-prefix=$here=/plugins")
+    remap
   fi
   flags+=("--sysroot=$sysroot")
   # A target folder of its own: what two compilers, or one with two standard libraries, made does not mix.
@@ -148,7 +156,10 @@ fi
 # --- the components ---
 
 mkdir -p "$out"
-CARGO_TARGET_DIR=$modules "${cargo[@]}" build --locked --quiet --release -p componentize
+# Not for release: link-time optimization of the tool would take longer than all that it does.
+CARGO_TARGET_DIR=$modules "${cargo[@]}" build --locked --quiet -p componentize
 for name in "${names[@]}"; do
-  "$modules/release/componentize" "$modules/$target/release/${name//-/_}.wasm" "$out/$name.wasm"
+  "$modules/debug/componentize" "$modules/$target/release/${name//-/_}.wasm" "$out/$name.wasm"
 done
+exit 0
+}

@@ -51,10 +51,10 @@ pub struct PluginSource {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProviderLimits {
-    /// The time a call may take, in seconds. Default: 60.
+    /// The time a call may take, in seconds. Default: 30.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_seconds: Option<u32>,
-    /// How many calls may run at once. Default: 8.
+    /// How many calls may run at once. Default: 16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrent_calls: Option<u32>,
 }

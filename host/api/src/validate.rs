@@ -219,12 +219,18 @@ fn libvirt_host(field: &str, host: &LibvirtHost, faults: &mut Faults) {
             }
             scheme => faults.add(
                 format!("{field}.address"),
-                format!("{:?} has the scheme {scheme}; use ssh://user@host or unix:///run/libvirt/libvirt-sock", host.address),
+                format!(
+                    "{:?} has the scheme {scheme}; use ssh://user@host or unix:///run/libvirt/libvirt-sock",
+                    host.address
+                ),
             ),
         },
         Err(error) => faults.add(
             format!("{field}.address"),
-            format!("{:?} is not a URL ({error}); use ssh://user@host or unix:///run/libvirt/libvirt-sock", host.address),
+            format!(
+                "{:?} is not a URL ({error}); use ssh://user@host or unix:///run/libvirt/libvirt-sock",
+                host.address
+            ),
         ),
     }
     for (list, name) in [(&host.pools, "pools"), (&host.networks, "networks")] {

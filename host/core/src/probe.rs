@@ -183,10 +183,8 @@ impl History {
     pub fn next_at(&self, probe: &Probe) -> Option<Timestamp> {
         let last_at = self.last_at?;
         let interval = probe.interval_seconds.map_or(DEFAULT_INTERVAL, |seconds| Duration::from_secs(seconds.into()));
-        let starting = STARTING_INTERVAL
-            .saturating_mul(self.failures.clamp(1, 60))
-            .min(STARTING_INTERVAL_MAX)
-            .min(interval);
+        let starting =
+            STARTING_INTERVAL.saturating_mul(self.failures.clamp(1, 60)).min(STARTING_INTERVAL_MAX).min(interval);
         let wait = if self.answered && self.failures == 0 { interval } else { starting };
         last_at.checked_add(jiff::SignedDuration::try_from(wait).ok()?).ok()
     }

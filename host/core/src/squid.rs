@@ -35,10 +35,7 @@ const CLOSED_DESTINATIONS: &[&str] = &[
 
 /// Whether an address lies in what the rendered proxy refuses unless it is allowed.
 pub fn is_closed_destination(address: std::net::IpAddr) -> bool {
-    CLOSED_DESTINATIONS
-        .iter()
-        .filter_map(|net| net.parse::<IpNet>().ok())
-        .any(|net| net.contains(&address))
+    CLOSED_DESTINATIONS.iter().filter_map(|net| net.parse::<IpNet>().ok()).any(|net| net.contains(&address))
 }
 
 /// Renders `squid.conf`.
@@ -122,10 +119,7 @@ pub fn cloud_config(software: &Software) -> Vec<u8> {
 
 /// Adds an entry of `write_files`, its content as a literal block.
 fn write_file(text: &mut String, path: &str, owner: &str, permissions: &str, content: &str) {
-    let _ = writeln!(
-        text,
-        "  - path: {path}\n    owner: {owner}\n    permissions: \"{permissions}\"\n    content: |"
-    );
+    let _ = writeln!(text, "  - path: {path}\n    owner: {owner}\n    permissions: \"{permissions}\"\n    content: |");
     for line in content.lines() {
         let _ = writeln!(text, "      {line}");
     }
@@ -176,6 +170,9 @@ mod tests {
         let text = cloud_config(&software(Access { credentials: vec![user()], ..Access::default() }));
         let text = String::from_utf8(text).expect("UTF-8");
         assert!(text.starts_with("#cloud-config\n"));
-        assert!(text.contains("owner: root:proxy\n    permissions: \"0640\"\n    content: |\n      u:$5$s$h\n"), "{text}");
+        assert!(
+            text.contains("owner: root:proxy\n    permissions: \"0640\"\n    content: |\n      u:$5$s$h\n"),
+            "{text}"
+        );
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use proxy_operator_core::error::{Error, Result};
 use proxy_operator_core::provider::{Description, Fault};
 use sha2::{Digest, Sha256};
+use tokio::task::JoinError;
 use wasmtime::component::Component;
 
 use crate::bounds;
@@ -49,9 +50,8 @@ impl Plugin {
     /// describe itself. `name` is what it is called in messages until it has told its own name.
     pub async fn load(engine: &Engine, name: &str, bytes: impl Into<Vec<u8>>) -> Result<Arc<Self>> {
         let (compiler, called, bytes) = (engine.clone(), name.to_owned(), bytes.into());
-        let compiled = tokio::task::spawn_blocking(move || Compiled::new(&compiler, &called, &bytes)).await;
-        let Compiled { linked, digest, version, imports } = compiled
-            .map_err(|error| Error::internal("HostFault", format!("loading plugin {name} ended early: {error}")))??;
+        let compiled = blocking(move || Compiled::new(&compiler, &called, &bytes)).await;
+        let Compiled { linked, digest, version, imports } = compiled.map_err(|error| ended_early(name, &error))??;
         let short = format!("({})", short(&digest));
         let describe = Call {
             engine,
@@ -74,9 +74,8 @@ impl Plugin {
             }
         };
         let texts = (description.config_schema.clone(), description.parameters_schema.clone());
-        let schemas = tokio::task::spawn_blocking(move || (Schema::new(&texts.0), Schema::new(&texts.1))).await;
-        let (config_schema, parameters_schema) =
-            schemas.map_err(|error| Error::internal("HostFault", format!("the schemas of plugin {name}: {error}")))?;
+        let schemas = blocking(move || (Schema::new(&texts.0), Schema::new(&texts.1))).await;
+        let (config_schema, parameters_schema) = schemas.map_err(|error| ended_early(name, &error))?;
         let config_schema = config_schema.map_err(incompatible("config"))?;
         let parameters_schema = parameters_schema.map_err(incompatible("parameters"))?;
         let identity = Identity(format!("{} {} {short}", description.name, description.version));
@@ -146,6 +145,17 @@ impl std::fmt::Debug for Plugin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Plugin({})", self.identity.0)
     }
+}
+
+/// Runs what computes for long on a thread of its own, with the log and the span of the caller.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> std::result::Result<T, JoinError> {
+    let (log, span) = (tracing::dispatcher::get_default(Clone::clone), tracing::Span::current());
+    let work = move || tracing::dispatcher::with_default(&log, || span.in_scope(work));
+    tokio::task::spawn_blocking(work).await
+}
+
+fn ended_early(plugin: &str, error: &JoinError) -> Error {
+    Error::internal("HostFault", format!("loading plugin {plugin} ended early, see the log: {error}"))
 }
 
 /// A digest for people: `sha256:` and 12 digits.

@@ -198,3 +198,52 @@ impl ResourceLimiter for Limiter {
         limits::MEMORIES as usize
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use wasmtime_wasi::cli::WasiCliView;
+    use wasmtime_wasi::filesystem::WasiFilesystemView;
+    use wasmtime_wasi::p2::bindings::cli::environment::Host as _;
+    use wasmtime_wasi::p2::bindings::filesystem::preopens::Host as _;
+    use wasmtime_wasi::p2::bindings::sockets::instance_network::Host as _;
+    use wasmtime_wasi::p2::bindings::sockets::ip_name_lookup::Host as _;
+    use wasmtime_wasi::p2::bindings::sockets::network::IpAddressFamily;
+    use wasmtime_wasi::p2::bindings::sockets::tcp_create_socket::Host as _;
+    use wasmtime_wasi::p2::bindings::sockets::udp_create_socket::Host as _;
+    use wasmtime_wasi::sockets::WasiSocketsView;
+
+    use super::*;
+    use crate::guest_log::LogRate;
+    use crate::redact::Redactor;
+
+    fn empty() -> Store<State> {
+        let watch = Watch::new(Redactor::default(), Arc::new(LogRate::new()));
+        store(&wasmtime::Engine::default(), "get", Reach::Nothing, &watch)
+    }
+
+    #[tokio::test]
+    async fn the_stubs_of_wasi_reach_nothing() {
+        let mut store = empty();
+        let state = store.data_mut();
+        assert!(state.cli().get_environment().unwrap().is_empty());
+        assert!(state.cli().get_arguments().unwrap().is_empty());
+        assert!(state.cli().initial_cwd().unwrap().is_none());
+        assert!(state.filesystem().get_directories().unwrap().is_empty());
+        assert!(state.sockets().create_tcp_socket(IpAddressFamily::Ipv4).is_err());
+        assert!(state.sockets().create_udp_socket(IpAddressFamily::Ipv4).await.is_err());
+        let network = state.sockets().instance_network().unwrap();
+        assert!(state.sockets().resolve_addresses(network, "localhost".to_owned()).is_err());
+    }
+
+    #[test]
+    fn all_memories_of_a_guest_count_together() {
+        let mut store = empty();
+        let limiter = &mut store.data_mut().limiter;
+        let half = limits::GUEST_MEMORY / 2 + 1;
+        assert!(limiter.memory_growing(0, half, None).unwrap());
+        assert!(!limiter.memory_growing(0, half, None).unwrap());
+        assert!(limiter.memory_growing(half, half + 65_536, None).unwrap());
+        assert!(limiter.watch.denial().unwrap().contains("at most 128 are allowed"));
+        assert!(!limiter.table_growing(0, limits::TABLE_ELEMENTS + 1, None).unwrap());
+    }
+}

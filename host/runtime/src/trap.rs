@@ -10,6 +10,9 @@ use crate::bounds;
 use crate::limits;
 use crate::watch::Watch;
 
+/// How wasmtime's error begins, whose type is private, when a guest hands over more than the store allows.
+const TOO_MUCH: &str = "too much data is being copied between the host and the guest";
+
 /// The host ended a guest.
 #[derive(Debug)]
 pub(crate) struct Ended {
@@ -54,9 +57,16 @@ pub(crate) fn trapped(plugin: &Identity, method: &str, error: &wasmtime::Error, 
     let (reason, why) = match (ended, trap, watch.denial()) {
         (Some(ended), _, _) => (ended.reason, ended.why.clone()),
         (None, Some(Trap::Interrupt), _) => ("PluginTimedOut", "it was interrupted".to_owned()),
+        (None, None, _) if error.root_cause().to_string().contains(TOO_MUCH) => {
+            ("ResultTooLarge", format!("it handed over more data than {} MiB", limits::HOSTCALL_BYTES >> 20))
+        }
         (None, _, Some(denied)) => ("MemoryExceeded", denied),
         (None, Some(Trap::StackOverflow), None) => {
             ("PluginTrapped", "its stack overflowed (endless recursion?)".to_owned())
+        }
+        // Compilers put the stack of a guest where its end is the end of its memory.
+        (None, Some(Trap::MemoryOutOfBounds), None) => {
+            ("PluginTrapped", "it left its memory (endless recursion, or a stray pointer)".to_owned())
         }
         (None, Some(trap), None) => ("PluginTrapped", trap.to_string()),
         (None, None, None) => ("PluginTrapped", watch.text(&error.root_cause().to_string(), limits::LAST_WORDS)),

@@ -96,24 +96,14 @@ pub(crate) fn seen(host: &impl Host, on: &str, mut domain: Domain) -> Result<Ins
             _ if domain.addresses.is_empty() => domain.addresses = host.neighbour_addresses(on, &domain.name)?,
             _ => {}
         }
-        if domain.addresses.is_empty() {
-            return Ok(Instance {
-                phase: Phase::Provisioning,
-                reason: "WaitingForAddress".to_owned(),
-                message: format!(
-                    "domain {} on {on} runs; guest agent, leases and neighbour table know no address of it yet",
-                    domain.name
-                ),
-                ..listed(on, domain)
-            });
-        }
     }
     Ok(listed(on, domain))
 }
 
 /// A domain with the addresses that it came with.
 ///
-/// One that runs without any is running all the same: a listing knows leases alone, and a machine may have none.
+/// One that runs without any is running all the same, and the address that was known last stands: a listing knows
+/// leases alone, leases lapse, and agents restart.
 fn listed(on: &str, domain: Domain) -> Instance {
     let Domain { name, owner, state, mut addresses, created_at } = domain;
     // Stable: the order of the source is kept within a family.
@@ -125,7 +115,11 @@ fn listed(on: &str, domain: Domain) -> Instance {
                 let (reason, source) = source(address);
                 (Phase::Running, reason, format!("{} from {source}", address.host))
             }
-            None => (Phase::Running, "", format!("domain {name} on {on} runs; no lease tells its address")),
+            None => (
+                Phase::Running,
+                "WaitingForAddress",
+                format!("domain {name} on {on} runs; its address is not known yet"),
+            ),
         },
         DomainState::ShutOff => (Phase::Stopped, "DomainOff", format!("domain {name} on {on} is off")),
         DomainState::ShuttingDown => {

@@ -57,14 +57,19 @@ impl LibvirtPools {
 
 impl Pools for LibvirtPools {
     fn pool(&self, name: &str, host: &LibvirtHost, pool: &str) -> Result<Arc<dyn ImagePool>> {
-        let explain = |error: Error| Error { message: format!("spec.grants.libvirt.hosts.{name}: {}", error.message), ..error };
+        let explain =
+            |error: Error| Error { message: format!("spec.grants.libvirt.hosts.{name}: {}", error.message), ..error };
         let hypervisor = self.hypervisors.hypervisor(host).map_err(explain)?;
         let LibvirtHost { address, secret, socket, pools: _, networks: _, limits: _ } = host;
         let address = Address::parse(address).map_err(explain)?;
         Ok(Arc::new(LibvirtPool {
             hypervisor,
             // What the connections are shared by.
-            identity: format!("{address} {} {}", secret.as_deref().unwrap_or_default(), socket.as_deref().unwrap_or_default()),
+            identity: format!(
+                "{address} {} {}",
+                secret.as_deref().unwrap_or_default(),
+                socket.as_deref().unwrap_or_default()
+            ),
             label: Arc::from(name),
             pool: Arc::from(pool),
             limits: self.limits.clone(),
@@ -114,7 +119,8 @@ impl ImagePool for LibvirtPool {
     }
 
     async fn volumes(&self) -> Result<Vec<String>> {
-        self.look_with(|session, pool| Ok(session.seam.volumes(pool)?.into_iter().map(|volume| volume.name).collect())).await
+        self.look_with(|session, pool| Ok(session.seam.volumes(pool)?.into_iter().map(|volume| volume.name).collect()))
+            .await
     }
 
     async fn exist(&self, volumes: &[String]) -> Result<bool> {
@@ -221,7 +227,9 @@ impl ImagePool for LibvirtPool {
         let name = volume.to_owned();
         self.change_with(move |session, pool| {
             let Some(volume) = volume_if_there(session, pool, &name)? else { return Ok(Vec::new()) };
-            let Some(path) = describe_if_there(session, pool, &volume)?.map(|found| found.path) else { return Ok(Vec::new()) };
+            let Some(path) = describe_if_there(session, pool, &volume)?.map(|found| found.path) else {
+                return Ok(Vec::new());
+            };
             let mut users = volumes_on(session, pool, &name, &path)?;
             for (domain, state) in session.seam.domain_states()? {
                 if uses(session, &domain, is_on(state), &pool.name, &name, &path)? {
@@ -236,7 +244,10 @@ impl ImagePool for LibvirtPool {
     async fn available(&self) -> Result<Option<u64>> {
         let space = self.look_with(|session, pool| session.seam.pool_space(pool)).await?;
         if !space.active {
-            return Err(Error::invalid_config("PoolMissing", format!("{}: storage pool {:?} is not started", self.label, self.pool)));
+            return Err(Error::invalid_config(
+                "PoolMissing",
+                format!("{}: storage pool {:?} is not started", self.label, self.pool),
+            ));
         }
         Ok(Some(space.available))
     }
@@ -316,7 +327,9 @@ mod tests {
         assert!(used("<source pool='default' volume='base'/>"));
         assert!(used("<source file='/p/base'/>"));
         assert!(used("<source dev='/p/base'/>"));
-        assert!(used("<source file='/p/x'/><backingStore><source file='/p/y'/><backingStore><source file='/p/base'/></backingStore></backingStore>"));
+        assert!(used(
+            "<source file='/p/x'/><backingStore><source file='/p/y'/><backingStore><source file='/p/base'/></backingStore></backingStore>"
+        ));
         assert!(!used("<source pool='other' volume='base'/>"));
         assert!(!used("<source file='/p/x'/><backingStore/>"));
     }
@@ -325,7 +338,8 @@ mod tests {
     fn a_reader_counts_and_ends_with_its_transfer() {
         let mut file = tempfile::tempfile().unwrap();
         io::Write::write_all(&mut file, &[7; 1000]).unwrap();
-        let content = Content { file: Arc::new(file), length: 1000, progress: Arc::default(), cancelled: Default::default() };
+        let content =
+            Content { file: Arc::new(file), length: 1000, progress: Arc::default(), cancelled: Default::default() };
         let mut reader = Reader { at: 0, content: content.clone() };
         let mut buffer = [0; 600];
         assert_eq!((reader.read(&mut buffer).unwrap(), reader.read(&mut buffer).unwrap()), (600, 400));

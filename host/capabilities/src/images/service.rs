@@ -197,7 +197,8 @@ impl ImageService {
         };
         match found {
             Some(image) if image.capacity > policy.max_bytes => {
-                Err(Fault::too_large("a virtual size", image.capacity, policy.max_bytes).into_error(&request.to_string()))
+                Err(Fault::too_large("a virtual size", image.capacity, policy.max_bytes)
+                    .into_error(&request.to_string()))
             }
             found => Ok(found),
         }
@@ -205,7 +206,8 @@ impl ImageService {
 
     async fn download(&self, key: &Key, running: &Arc<Running>) -> Result<Arc<Cached>> {
         let Key { hypervisor: _, pool: _, request, policy } = key;
-        let get = self.0.downloads.get(&request.url, request.digest.as_ref(), policy, |progress| running.watch(progress));
+        let get =
+            self.0.downloads.get(&request.url, request.digest.as_ref(), policy, |progress| running.watch(progress));
         tokio::select! {
             outcome = get => outcome,
             () = running.cancelled.cancelled() => Err(cancelled()),
@@ -215,7 +217,8 @@ impl ImageService {
     async fn turn(&self, hypervisor: &str, running: &Running) -> Result<OwnedSemaphorePermit> {
         let turns = {
             let mut all = self.0.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            let turns = all.entry(hypervisor.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.0.limits.uploads)));
+            let turns =
+                all.entry(hypervisor.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.0.limits.uploads)));
             Arc::clone(turns)
         };
         tokio::select! {

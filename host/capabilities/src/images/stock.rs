@@ -87,7 +87,11 @@ pub async fn find_unpinned(pool: &dyn ImagePool, key: &str, url: &str) -> Result
             newest = Some((name, marker));
         }
     }
-    let image = newest.map(|(name, marker)| BaseImage { volume: name.to_string(), format: name.format, capacity: marker.capacity });
+    let image = newest.map(|(name, marker)| BaseImage {
+        volume: name.to_string(),
+        format: name.format,
+        capacity: marker.capacity,
+    });
     Ok(image)
 }
 
@@ -132,8 +136,13 @@ mod tests {
     }
 
     fn claim(token: &str) -> Vec<u8> {
-        let claim =
-            Claim { version: VERSION, volume: name().to_string(), installation: "i".to_owned(), token: token.to_owned(), beat: 0 };
+        let claim = Claim {
+            version: VERSION,
+            volume: name().to_string(),
+            installation: "i".to_owned(),
+            token: token.to_owned(),
+            beat: 0,
+        };
         claim.encode().unwrap()
     }
 
@@ -142,7 +151,9 @@ mod tests {
         let info = VolumeInfo { format: Some(VolumeFormat::Raw), capacity: 512, physical: Some(512), backing: None };
         let good = marker("t").encode().unwrap();
         let other = Marker { capacity: 1024, ..marker("t") }.encode().unwrap();
-        let is = |volume: Option<&VolumeInfo>, marker: Option<&[u8]>, claim: Option<&[u8]>| judge(&name(), volume, marker, claim);
+        let is = |volume: Option<&VolumeInfo>, marker: Option<&[u8]>, claim: Option<&[u8]>| {
+            judge(&name(), volume, marker, claim)
+        };
         assert_eq!(is(Some(&info), Some(&good), None), Stock::Whole(marker("t")));
         assert_eq!(is(Some(&info), Some(&good), Some(&claim("t"))), Stock::Whole(marker("t")));
         assert!(matches!(is(Some(&info), Some(&good), Some(&claim("u"))), Stock::Claimed(Some(_))));

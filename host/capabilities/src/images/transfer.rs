@@ -89,7 +89,12 @@ pub struct Table(Mutex<HashMap<Key, State>>);
 impl Running {
     /// A transfer to this place.
     pub fn new(place: String) -> Arc<Self> {
-        Arc::new(Self { place, cancelled: CancellationToken::new(), progress: Mutex::default(), over: watch::Sender::new(false) })
+        Arc::new(Self {
+            place,
+            cancelled: CancellationToken::new(),
+            progress: Mutex::default(),
+            over: watch::Sender::new(false),
+        })
     }
 
     /// Shows this progress from now on.

@@ -33,7 +33,6 @@ use super::trace::{Fence, Traced};
 use crate::limits::Limits;
 use crate::secrets::ContentDigest;
 use crate::ssh::cutter::{Cutter, Stage};
-use crate::ssh::tunnel::Tunnel;
 
 /// A hypervisor as this process knows it: a connection for calls, and one for uploads, which would hold the other up.
 pub struct Hypervisor {
@@ -115,7 +114,6 @@ struct Link {
     last_used: Mutex<Instant>,
     /// Threads that are held by calls that nobody waits for.
     abandoned: AtomicUsize,
-    _tunnel: Option<Tunnel>,
 }
 
 /// Cuts the connection before libvirt's client closes it: a close waits for an answer.
@@ -259,7 +257,10 @@ impl Line {
         let waiting = Waiting(Arc::clone(&ticket));
         let (link, host) = (Arc::clone(link), Arc::clone(&call.host));
         let running = Running { ticket, _permit: permit };
+        // The thread's lines are for the Proxy and the call that wait here.
+        let span = tracing::Span::current();
         let thread = tokio::task::spawn_blocking(move || {
+            let _entered = span.entered();
             let traced = Traced::new(&*link.seam, &host, &running.ticket.fence);
             let outcome = job(&Session { seam: &traced, facts: &link.facts });
             link.touch();
@@ -445,7 +446,7 @@ async fn watch_over(line: Weak<Line>, link: Weak<Link>) {
 
 impl Link {
     fn new(dialled: Dialled, cutter: Arc<Cutter>) -> Self {
-        let Dialled { seam, facts, pools: _, digest, ended, tunnel } = dialled;
+        let Dialled { seam, facts, pools: _, digest, ended } = dialled;
         let cut_on_drop = CutOnDrop(cutter);
         Self {
             cut_on_drop,
@@ -455,7 +456,6 @@ impl Link {
             ended,
             last_used: Mutex::new(Instant::now()),
             abandoned: AtomicUsize::new(0),
-            _tunnel: tunnel,
         }
     }
 

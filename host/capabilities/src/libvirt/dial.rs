@@ -28,8 +28,6 @@ pub struct Dialled {
     pub digest: Option<ContentDigest>,
     /// Why the tunnel ended; `None` where there is none.
     pub ended: Option<watch::Receiver<Option<String>>>,
-    /// The socket of the tunnel, which goes with it.
-    pub tunnel: Option<Tunnel>,
 }
 
 /// Opens connections to one hypervisor.
@@ -79,14 +77,9 @@ impl Dial for TunnelDial {
         let address = self.address();
         let opened = open(&uri, &address, &self.limits);
         match opened {
-            Ok((seam, facts, pools)) => Ok(Dialled {
-                seam: Box::new(seam),
-                facts,
-                pools,
-                digest,
-                ended: Some(tunnel.ended()),
-                tunnel: Some(tunnel),
-            }),
+            Ok((seam, facts, pools)) => {
+                Ok(Dialled { seam: Box::new(seam), facts, pools, digest, ended: Some(tunnel.ended()) })
+            }
             // What the other side said of its end explains more than "end of file".
             Err(error) => Err(match epitaph(&tunnel) {
                 Some(why) => Error { message: format!("{address}: libvirt cannot be reached: {why}"), ..error },
@@ -107,7 +100,7 @@ impl Dial for UriDial {
 
     fn dial(&self, _cutter: &Arc<Cutter>) -> Result<Dialled> {
         let (seam, facts, pools) = open(&self.uri, &self.uri, &Limits::default())?;
-        Ok(Dialled { seam: Box::new(seam), facts, pools, digest: None, ended: None, tunnel: None })
+        Ok(Dialled { seam: Box::new(seam), facts, pools, digest: None, ended: None })
     }
 }
 

@@ -90,7 +90,7 @@ impl Scope {
     /// The domain and the owner's uid, when the name can be one of ours.
     pub fn volume_owner_if_ours<'a>(&self, volume: &'a str) -> Option<(&'a str, &'a str)> {
         let (domain, suffix) = volume.split_once('.')?;
-        names::is_identifier(suffix).then_some(())?;
+        suffix.split('.').all(names::is_identifier).then_some(())?;
         Some((domain, self.owner_if_ours(domain)?))
     }
 

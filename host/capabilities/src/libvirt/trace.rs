@@ -71,6 +71,11 @@ impl Gate for Fence {
     }
 }
 
+/// To a hundredth: less is noise.
+fn milliseconds(duration: std::time::Duration) -> f64 {
+    (duration.as_secs_f64() * 100_000.0).round() / 100.0
+}
+
 impl<'a> Traced<'a> {
     /// Calls to this host pass the gate and are logged with the host's name.
     pub fn new(inner: &'a dyn Seam, host: &'a str, gate: &'a dyn Gate) -> Self {
@@ -87,13 +92,13 @@ impl<'a> Traced<'a> {
         self.gate.check(rpc, self.host)?;
         let started = Instant::now();
         let outcome = make(self.inner);
-        let duration_ms = started.elapsed().as_secs_f64() * 1_000.0;
+        let duration_ms = milliseconds(started.elapsed());
         let Ids { domain, network, pool, volume, detail } = ids;
         let host = self.host;
         match &outcome {
             Ok(value) => {
                 if tracing::enabled!(target: "libvirt", tracing::Level::DEBUG) {
-                    let result = result(value);
+                    let result = Some(result(value)).filter(|result| !result.is_empty());
                     tracing::debug!(target: "libvirt", rpc, host, domain, network, pool, volume, detail, result, duration_ms);
                 }
             }

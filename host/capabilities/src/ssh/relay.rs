@@ -26,12 +26,15 @@ pub(super) fn run(listener: UnixListener, mut remote: Remote, cutter: &Cutter) -
     };
     // One client, ever.
     drop(listener);
-    match carry(&client, &mut remote, cutter) {
+    let reason = match carry(&client, &mut remote, cutter) {
         _ if cutter.is_cut() => "it was cut".to_owned(),
         Ok(Side::Client) => "libvirt's client closed it (no answer to its keepalive, or an end)".to_owned(),
         Ok(Side::Remote) => remote.epitaph().unwrap_or_else(|| "the hypervisor closed it".to_owned()),
         Err(error) => remote.epitaph().unwrap_or_else(|| error.to_string()),
-    }
+    };
+    // Before the session goes: libssh2 says good-bye, and keeps a session's memory where that would have to wait.
+    cutter.cut();
+    reason
 }
 
 enum Side {

@@ -24,10 +24,11 @@ use crate::limits::Limits;
 /// The longest path that a unix socket can be bound to on Linux, less a terminating zero.
 const SOCKET_PATH_MAX_BYTES: usize = 107;
 
-/// An open tunnel. It serves the first client of its socket, and ends with it.
+/// An open tunnel. It serves the first client of its socket, and ends with it. The socket is needed until that client
+/// has connected: drop this then, and nothing is left on the disk by a process that is killed later.
 #[derive(Debug)]
 pub struct Tunnel {
-    // Private (0700), and gone with the tunnel.
+    // Private (0700).
     _folder: TempDir,
     socket: PathBuf,
     ended: watch::Receiver<Option<String>>,

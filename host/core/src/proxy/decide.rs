@@ -86,9 +86,12 @@ fn no_provider(snapshot: &Snapshot<'_>) -> Step {
         ProviderView::NotServing { reason, message } => {
             wait(reason, &format!("Provider {name} does not serve: {message}"), None, phase)
         }
-        ProviderView::Absent | ProviderView::Serving { .. } => {
-            wait("ProviderNotFound", &format!("there is no Provider {name}; apply it, or name another in spec.provider"), None, phase)
-        }
+        ProviderView::Absent | ProviderView::Serving { .. } => wait(
+            "ProviderNotFound",
+            &format!("there is no Provider {name}; apply it, or name another in spec.provider"),
+            None,
+            phase,
+        ),
     }
 }
 
@@ -130,7 +133,11 @@ fn keep(snapshot: &Snapshot<'_>, paused: bool, instance: InstanceRef) -> Step {
     let Some(endpoint) = endpoint else {
         return wait(&seen.reason, &seen.message, Some(look_at), None);
     };
-    let look_at = if snapshot.now < look_at { Some(look_at) } else { memory.looking.last.as_ref().map(|failure| failure.retry_at) };
+    let look_at = if snapshot.now < look_at {
+        Some(look_at)
+    } else {
+        memory.looking.last.as_ref().map(|failure| failure.retry_at)
+    };
     match memory.probes.next_at(&snapshot.proxy.spec.probe) {
         Some(probe_at) if snapshot.now < probe_at => {
             let until = look_at.map_or(probe_at, |look_at| look_at.min(probe_at));

@@ -203,22 +203,13 @@ impl Folding<'_> {
             let reason = if healthy { "Ready" } else { verdict.reason };
             self.events.push(Event { warning: !healthy, reason: reason.to_owned(), message: verdict.message.clone() });
         }
-        conditions::set(
-            &mut self.status,
-            self.snapshot.now,
-            HEALTHY,
-            verdict.status,
-            verdict.reason,
-            &verdict.message,
-        );
+        conditions::set(&mut self.status, self.snapshot.now, HEALTHY, verdict.status, verdict.reason, &verdict.message);
     }
 
     fn waited(&mut self, waiting: &Wait) {
         let Some(phase) = waiting.phase else { return };
         self.stuck = phase == Phase::Failed;
-        if phase == Phase::Deleting
-            || conditions::status_of(&self.status, PROVISIONED) != Some(ConditionStatus::True)
-        {
+        if phase == Phase::Deleting || conditions::status_of(&self.status, PROVISIONED) != Some(ConditionStatus::True) {
             self.provisioned(ConditionStatus::False, &waiting.reason, &waiting.message);
         }
     }
@@ -317,7 +308,8 @@ impl Folding<'_> {
         if overdue {
             self.stuck = true;
             let minutes = PROVISIONING_DEADLINE.as_secs() / 60;
-            message = format!("{message}; this has lasted for more than {minutes} minutes: look at the machine's console");
+            message =
+                format!("{message}; this has lasted for more than {minutes} minutes: look at the machine's console");
         }
         self.provisioned(holds, &instance.reason, &message);
     }

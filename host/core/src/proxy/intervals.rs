@@ -21,8 +21,5 @@ pub(super) const PROVISIONING_DEADLINE: Duration = Duration::from_secs(20 * 60);
 
 /// A time after another one; the far future when it cannot be written.
 pub(super) fn after(time: Timestamp, wait: Duration) -> Timestamp {
-    SignedDuration::try_from(wait)
-        .ok()
-        .and_then(|wait| time.checked_add(wait).ok())
-        .unwrap_or(Timestamp::MAX)
+    SignedDuration::try_from(wait).ok().and_then(|wait| time.checked_add(wait).ok()).unwrap_or(Timestamp::MAX)
 }

@@ -146,7 +146,11 @@ fn events(events: &[RecordedEvent], now: Timestamp) -> String {
         .iter()
         .map(|RecordedEvent { event, count, first: _, last }| {
             let kind = if event.warning { "Warning" } else { "Normal" };
-            let times = if *count > 1 { format!("{} (x{count})", age(last.parse().ok(), now)) } else { age(last.parse().ok(), now) };
+            let times = if *count > 1 {
+                format!("{} (x{count})", age(last.parse().ok(), now))
+            } else {
+                age(last.parse().ok(), now)
+            };
             vec![format!("  {kind}"), event.reason.clone(), times, event.message.clone()]
         })
         .collect();

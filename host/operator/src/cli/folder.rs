@@ -33,6 +33,11 @@ impl Folder {
         Database::open_read_only(&state).with_context(|| format!("{} cannot be read", state.join(FILE_NAME).display()))
     }
 
+    /// The folder of state.
+    pub(super) fn state(&self) -> PathBuf {
+        state(&self.folder, self.state.as_deref())
+    }
+
     /// The folder of manifests.
     pub(super) fn manifests(&self) -> &Path {
         &self.folder

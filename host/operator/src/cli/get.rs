@@ -146,9 +146,8 @@ fn tables(arguments: &Arguments, providers: &[Provider], proxies: &[Proxy], faul
 
 fn provider_row(provider: &Provider, now: Timestamp) -> Vec<String> {
     let status = provider.status.clone().unwrap_or_default();
-    let holds = |type_: &str| {
-        cell(condition::find(&status.conditions, type_).map(|condition| condition.status.as_str()))
-    };
+    let holds =
+        |type_: &str| cell(condition::find(&status.conditions, type_).map(|condition| condition.status.as_str()));
     // The first that does not hold says what is wrong.
     let cause = status.conditions.iter().find(|condition| condition.status != condition::ConditionStatus::True);
     vec![

@@ -3,6 +3,7 @@
 mod describe;
 mod folder;
 mod get;
+mod images;
 mod render;
 mod standalone;
 
@@ -28,6 +29,9 @@ enum Command {
     Get(get::Arguments),
     /// Show one object with its conditions, what happens next, and its last events.
     Describe(describe::Arguments),
+    /// Base images in the pools of the granted hypervisors.
+    #[command(subcommand)]
+    Images(images::Command),
     /// Print a completion script for a shell.
     Completions {
         /// Which shell.
@@ -41,6 +45,7 @@ pub fn main() -> ExitCode {
         Command::Standalone(arguments) => standalone::run(arguments),
         Command::Get(arguments) => get::run(&arguments),
         Command::Describe(arguments) => describe::run(&arguments),
+        Command::Images(command) => images::run(command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "proxy-operator", &mut std::io::stdout());
             Ok(())
@@ -61,15 +66,16 @@ struct Logging {
     /// How log lines are written, to standard error.
     #[arg(long, env = "PROXY_OPERATOR_LOG_FORMAT", default_value = "auto", value_enum)]
     log_format: logging::Format,
-    /// Which log lines are written: a level, or `info,proxy_operator_capabilities=debug` for libvirt's calls.
-    #[arg(long, env = "PROXY_OPERATOR_LOG", default_value = "info")]
-    log: String,
+    /// Which log lines are written: a level, or `info,libvirt=debug` for libvirt's calls too. Default: `info`, and
+    /// `warn` for commands that end by themselves.
+    #[arg(long, env = "PROXY_OPERATOR_LOG")]
+    log: Option<String>,
 }
 
 // === impl Logging ===
 
 impl Logging {
-    fn start(&self) -> anyhow::Result<()> {
-        logging::start(self.log_format, Some(&self.log))
+    fn start(&self, default: &str) -> anyhow::Result<()> {
+        logging::start(self.log_format, self.log.as_deref().unwrap_or(default))
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct Arguments {
 
 /// Runs until SIGTERM or SIGINT.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    arguments.logging.start()?;
+    arguments.logging.start("info")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(serve(arguments));
     // Calls that block are bounded by their own deadlines; the program does not wait for them.
@@ -110,7 +110,9 @@ fn lock(state: &Path) -> anyhow::Result<std::fs::File> {
         Err(std::fs::TryLockError::WouldBlock) => {
             anyhow::bail!("another proxy-operator runs on {}; end it first", state.display())
         }
-        Err(std::fs::TryLockError::Error(error)) => Err(error).with_context(|| format!("{} cannot be locked", path.display())),
+        Err(std::fs::TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("{} cannot be locked", path.display()))
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use proxy_operator_core::provider::{Access, Author, CloudInit, Credential, Insta
 use proxy_operator_core::sensitive::Sensitive;
 use proxy_operator_core::squid;
 use rand::RngExt as _;
-use sha2::{Digest as _, Sha256};
 use sha_crypt::{CustomizedPasswordHasher as _, Params, ShaCrypt};
+use sha2::{Digest as _, Sha256};
 
 use crate::store::{Connection, Key, Store, StoreError};
 
@@ -154,7 +154,9 @@ async fn cloud_init(store: &Arc<dyn Store>, proxy: &Proxy, key: &Key, software: 
             if document.expose().len() > CLOUD_INIT_MAX_BYTES {
                 let message = format!(
                     "spec.cloudInit.userDataFrom: Secret {:?}, key {}: has {} bytes; at most {CLOUD_INIT_MAX_BYTES} are delivered",
-                    from.secret, from.key, document.expose().len()
+                    from.secret,
+                    from.key,
+                    document.expose().len()
                 );
                 return Err(Error::new(ErrorCode::InvalidProxy, "UserDataTooLarge", message));
             }

@@ -46,12 +46,7 @@ enum After {
 // === impl ProxyTask ===
 
 impl ProxyTask {
-    pub(super) fn new(
-        key: Key,
-        proxies: Arc<Proxies>,
-        wake: Arc<Notify>,
-        sightings: mpsc::Receiver<Sighting>,
-    ) -> Self {
+    pub(super) fn new(key: Key, proxies: Arc<Proxies>, wake: Arc<Notify>, sightings: mpsc::Receiver<Sighting>) -> Self {
         Self {
             key,
             proxies,
@@ -116,13 +111,8 @@ impl ProxyTask {
     async fn turn(&mut self, proxy: &Arc<Proxy>) -> After {
         let serving = self.proxies.providers.serving(&proxy.spec.provider);
         let (gathered, checked) = self.gather(proxy, &serving).await;
-        let snapshot = Snapshot {
-            proxy,
-            inputs: &checked,
-            provider: &serving.view,
-            memory: &self.memory,
-            now: Timestamp::now(),
-        };
+        let snapshot =
+            Snapshot { proxy, inputs: &checked, provider: &serving.view, memory: &self.memory, now: Timestamp::now() };
         let step = decide(&snapshot);
         let (Some(provider), Some(gathered)) = (&serving.provider, &gathered) else {
             return self.step_without_provider(proxy, &serving, &checked, step).await;
@@ -193,9 +183,8 @@ impl ProxyTask {
     }
 
     async fn wait(&mut self, serving: &Serving, checked: &Result<()>, waiting: Wait) -> After {
-        let left = waiting.until.map(|until| {
-            Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default()
-        });
+        let left =
+            waiting.until.map(|until| Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default());
         let next = Next {
             message: waiting.message.clone(),
             until: waiting.until,

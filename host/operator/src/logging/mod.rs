@@ -29,9 +29,6 @@ pub enum Format {
     Json,
 }
 
-/// What a filter says when nobody sets one.
-const DEFAULT_FILTER: &str = "info";
-
 /// What a text line repeats from the spans around it; a JSON line has all.
 const TEXT_SPAN_FIELDS: [&str; 3] = ["proxy", "provider", "call"];
 
@@ -39,8 +36,8 @@ const TEXT_SPAN_FIELDS: [&str; 3] = ["proxy", "provider", "call"];
 ///
 /// # Errors
 /// When the filter cannot be parsed, or logging was started before.
-pub fn start(format: Format, filter: Option<&str>) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter.unwrap_or(DEFAULT_FILTER))?;
+pub fn start(format: Format, filter: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter)?;
     tracing_subscriber::registry().with(filter).with(Lines::new(format, std::io::stderr())).try_init()?;
     Ok(())
 }
@@ -102,11 +99,8 @@ where
         let mut own = Fields::default();
         event.record(&mut own);
         let level = *event.metadata().level();
-        let line = if self.is_json {
-            json(level, event.metadata().target(), &around, own)
-        } else {
-            text(level, &around, own)
-        };
+        let line =
+            if self.is_json { json(level, event.metadata().target(), &around, own) } else { text(level, &around, own) };
         self.write(&line);
     }
 }
@@ -190,7 +184,10 @@ mod tests {
     fn a_json_line_has_all() {
         let line: Value = serde_json::from_str(&logged(Format::Json, log_one)).expect("parses");
         let field = |name: &str| line.get(name).cloned().unwrap_or_default();
-        assert_eq!((field("proxy"), field("call"), field("plugin")), ("default/a".into(), "create".into(), "kvm".into()));
+        assert_eq!(
+            (field("proxy"), field("call"), field("plugin")),
+            ("default/a".into(), "create".into(), "kvm".into())
+        );
         assert_eq!((field("ms"), field("message")), (3.into(), "one\nline".into()));
     }
 }

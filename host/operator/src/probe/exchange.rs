@@ -68,7 +68,10 @@ pub(super) async fn exchange(
     }
 }
 
-fn build(request: Request<'_>, credentials: Option<&Credentials<'_>>) -> Result<hyper::Request<Empty<Bytes>>, hyper::http::Error> {
+fn build(
+    request: Request<'_>,
+    credentials: Option<&Credentials<'_>>,
+) -> Result<hyper::Request<Empty<Bytes>>, hyper::http::Error> {
     let (builder, host) = match request {
         Request::Get { url } => {
             let uri: hyper::Uri = url.parse()?;

@@ -190,10 +190,7 @@ impl Connection {
 
 impl StoreError {
     /// A failure of the store itself.
-    pub fn failed(
-        what: impl Into<String>,
-        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> Self {
+    pub fn failed(what: impl Into<String>, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Failed(what.into(), Some(source.into()))
     }
 }

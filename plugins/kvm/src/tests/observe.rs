@@ -37,11 +37,11 @@ fn the_most_trusted_source_gives_the_address() {
 }
 
 #[test]
-fn without_an_address_it_is_waited_for() {
+fn without_an_address_it_runs_and_is_waited_for() {
     let fake = Fake::new(&["hv1"]);
     fake.put("hv1", OWNER, DomainState::Running, Vec::new());
     let seen = get(&fake, &ctx(), &at("hv1")).unwrap();
-    assert_eq!((seen.phase, seen.reason.as_str()), (Phase::Provisioning, "WaitingForAddress"));
+    assert_eq!((seen.phase, seen.reason.as_str()), (Phase::Running, "WaitingForAddress"));
     assert!(seen.endpoint.is_none());
 }
 
@@ -105,7 +105,10 @@ fn a_listing_has_all_and_a_gap_for_what_it_cannot_see() {
     let seen: Vec<_> = page.instances.iter().map(|i| (i.id.as_str(), i.phase, i.reason.as_str())).collect();
     let other = at("hv3").id.replace(OWNER, OTHER);
     // One that runs without a lease is running: it may have an address that only its agent tells.
-    assert_eq!(seen, [(at("hv1").id.as_str(), Phase::Running, ""), (&other, Phase::Provisioning, "DomainMissing")]);
+    assert_eq!(
+        seen,
+        [(at("hv1").id.as_str(), Phase::Running, "WaitingForAddress"), (&other, Phase::Provisioning, "DomainMissing")]
+    );
     assert_eq!(page.gaps.len(), 1);
     assert_eq!((page.gaps[0].id_prefix.as_str(), &page.gaps[0].error), ("hosts/hv2/", &unreachable()));
     assert_eq!(page.next, None);

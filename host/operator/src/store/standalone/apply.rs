@@ -47,11 +47,8 @@ impl StandaloneStore {
                 faults.push(Fault { place, key, message });
             }
         }
-        let wait = if scan.has_unreadable {
-            None
-        } else {
-            self.remove_absent(&mut writer, &present, now, &mut faults)?
-        };
+        let wait =
+            if scan.has_unreadable { None } else { self.remove_absent(&mut writer, &present, now, &mut faults)? };
         self.tell_faults(&mut writer, &faults)?;
         Ok(wait)
     }
@@ -125,8 +122,7 @@ impl StandaloneStore {
 
     /// What the API server would set; what the manifest says of it does not count.
     fn stamp(&self, key: &Key, metadata: &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) {
-        metadata.uid =
-            Some(names::standalone_uid(&self.cluster_id, key.kind.as_str(), &key.namespace, &key.name));
+        metadata.uid = Some(names::standalone_uid(&self.cluster_id, key.kind.as_str(), &key.namespace, &key.name));
         metadata.generation = Some(1);
         metadata.creation_timestamp = Some(Time(now_in_seconds()));
         metadata.deletion_timestamp = None;
@@ -241,7 +237,9 @@ mod tests {
     }
 
     fn manifest(name: &str, spec: &str) -> String {
-        format!("apiVersion: crawl.example.com/v1alpha1\nkind: Proxy\nmetadata: {{name: {name}}}\nspec: {{provider: p{spec}}}\n")
+        format!(
+            "apiVersion: crawl.example.com/v1alpha1\nkind: Proxy\nmetadata: {{name: {name}}}\nspec: {{provider: p{spec}}}\n"
+        )
     }
 
     impl Folder {

@@ -44,9 +44,9 @@ impl Connections {
         let field = |name: &str| {
             text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(ToOwned::to_owned)
         };
-        let endpoint = field("host").zip(field("port")).map(|(host, port)| {
-            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-        });
+        let endpoint = field("host")
+            .zip(field("port"))
+            .map(|(host, port)| if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") });
         Ok(Some(Connection { username: field("username"), password: field("password").map(Sensitive::new), endpoint }))
     }
 

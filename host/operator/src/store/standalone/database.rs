@@ -188,13 +188,10 @@ impl Database {
     /// # Errors
     /// When the database cannot be read.
     pub fn faults(&self) -> Result<Vec<Fault>> {
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT place, kind, namespace, name, message FROM fault ORDER BY place")?;
+        let mut statement =
+            self.connection.prepare_cached("SELECT place, kind, namespace, name, message FROM fault ORDER BY place")?;
         statement
-            .query_map([], |row| {
-                Ok(Fault { place: row.get(0)?, key: optional_key(row, 1)?, message: row.get(4)? })
-            })?
+            .query_map([], |row| Ok(Fault { place: row.get(0)?, key: optional_key(row, 1)?, message: row.get(4)? }))?
             .collect()
     }
 
@@ -273,11 +270,7 @@ impl Database {
             .prepare_cached("SELECT message, until, probe FROM next WHERE kind = ?1 AND namespace = ?2 AND name = ?3")?
             .query_row(params![key.kind.as_str(), key.namespace, key.name], |row| {
                 let until: Option<String> = row.get(1)?;
-                Ok(Next {
-                    message: row.get(0)?,
-                    until: until.and_then(|until| until.parse().ok()),
-                    probe: row.get(2)?,
-                })
+                Ok(Next { message: row.get(0)?, until: until.and_then(|until| until.parse().ok()), probe: row.get(2)? })
             })
             .optional()
     }

@@ -111,7 +111,8 @@ pub(super) fn split(text: &str) -> Vec<(usize, &str)> {
     let mut documents = vec![];
     let (mut start, mut start_line, mut offset) = (0, 1, 0);
     for (index, line) in text.split_inclusive('\n').enumerate() {
-        let is_marker = line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
+        let is_marker =
+            line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
         if is_marker {
             documents.push((start_line, text.get(start..offset).unwrap_or_default()));
             // What follows the marker on its line belongs to the document.
@@ -157,7 +158,9 @@ pub(super) fn parse(place: &str, text: &str) -> Option<Document> {
             return document(None, Err(format!("kind {found}; it is Provider or Proxy")));
         }
     };
-    if let Some(fault) = name_fault("metadata.name", name, 253).or_else(|| name_fault("metadata.namespace", namespace, 63)) {
+    if let Some(fault) =
+        name_fault("metadata.name", name, 253).or_else(|| name_fault("metadata.namespace", namespace, 63))
+    {
         return document(None, Err(fault));
     }
     document(Some(key), object)
@@ -204,14 +207,18 @@ fn name_fault(field: &str, name: &str, most: usize) -> Option<String> {
     let is_good =
         is_edge(bytes.first()) && is_edge(bytes.last()) && bytes.len() <= most && bytes.iter().copied().all(is_inner);
     (!is_good).then(|| {
-        format!("{field}: {name:?} is not a name; use lower-case letters, digits, inner hyphens and dots, at most {most}")
+        format!(
+            "{field}: {name:?} is not a name; use lower-case letters, digits, inner hyphens and dots, at most {most}"
+        )
     })
 }
 
 /// The object that a document which does not parse is about, by its `kind:` and the first `name:` of its metadata.
 fn guess_key(text: &str) -> Option<Key> {
     let after = |line: &str, field: &str| {
-        line.trim_start_matches(['{', ' ']).strip_prefix(field).map(|rest| rest.trim().trim_matches(['"', '\'']).to_owned())
+        line.trim_start_matches(['{', ' '])
+            .strip_prefix(field)
+            .map(|rest| rest.trim().trim_matches(['"', '\'']).to_owned())
     };
     let kind = text.lines().find_map(|line| line.strip_prefix("kind:").map(|rest| rest.trim().to_owned()))?;
     let metadata: Vec<&str> = text
@@ -275,7 +282,8 @@ impl Object {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "apiVersion: crawl.example.com/v1alpha1\nkind: Proxy\nmetadata: {name: a}\nspec: {provider: p}\n";
+    const GOOD: &str =
+        "apiVersion: crawl.example.com/v1alpha1\nkind: Proxy\nmetadata: {name: a}\nspec: {provider: p}\n";
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a folder");
@@ -293,10 +301,14 @@ mod tests {
 
     #[test]
     fn a_document_that_does_not_parse_costs_no_other() {
-        let text = format!("{GOOD}---\nkind: Proxy\nmetadata:\n  name: b\nspec: {{provider: [\n---\n{}", GOOD.replace("name: a", "name: c"));
+        let text = format!(
+            "{GOOD}---\nkind: Proxy\nmetadata:\n  name: b\nspec: {{provider: [\n---\n{}",
+            GOOD.replace("name: a", "name: c")
+        );
         let folder = folder(&[("f.yaml", &text)]);
         let scan = scan(folder.path()).expect("scans");
-        let keys: Vec<_> = scan.documents.iter().map(|document| (document.key.clone(), document.object.is_ok())).collect();
+        let keys: Vec<_> =
+            scan.documents.iter().map(|document| (document.key.clone(), document.object.is_ok())).collect();
         let key = |name| Some(Key::proxy("default", name));
         assert_eq!(keys, [(key("a"), true), (key("b"), false), (key("c"), true)]);
         assert!(scan.documents[1].place.starts_with("f.yaml:5"), "{}", scan.documents[1].place);
@@ -311,7 +323,9 @@ mod tests {
 
     #[test]
     fn a_value_out_of_range_is_named_with_its_field() {
-        for (field, part) in [("port: 70000", "spec.port"), ("port: 0", "spec.port"), ("probe: {status: 99}", "spec.probe.status")] {
+        for (field, part) in
+            [("port: 70000", "spec.port"), ("port: 0", "spec.port"), ("probe: {status: 99}", "spec.probe.status")]
+        {
             let all = faults(&GOOD.replace("provider: p", &format!("provider: p, {field}"))).join("\n");
             assert!(all.contains(part), "{field}: {all}");
         }
@@ -335,7 +349,10 @@ mod tests {
 
     #[test]
     fn text_keeps_its_form() {
-        let text = GOOD.replace("spec: {provider: p}", "spec:\n  provider: p\n  cloudInit:\n    userData: |\n      #cloud-config\n      version: 1.10\n");
+        let text = GOOD.replace(
+            "spec: {provider: p}",
+            "spec:\n  provider: p\n  cloudInit:\n    userData: |\n      #cloud-config\n      version: 1.10\n",
+        );
         let folder = folder(&[("f.yaml", &text)]);
         let scan = scan(folder.path()).expect("scans");
         let Ok(Object::Proxy(proxy)) = &scan.documents[0].object else { panic!("{scan:?}") };

@@ -77,14 +77,12 @@ impl StandaloneStore {
             .mode(0o700)
             .create(state)
             .map_err(|error| failed("state folder", error.into()))?;
-        let cluster_id =
-            connections::installation_id(state).map_err(|error| failed("state folder", error.into()))?;
+        let cluster_id = connections::installation_id(state).map_err(|error| failed("state folder", error.into()))?;
         let connections = Connections::open(state).map_err(|error| failed("state folder", error.into()))?;
         let database = Database::open(state).map_err(|error| failed("the database of state folder", error.into()))?;
         let objects = load(&database).map_err(|error| failed("the database of state folder", error))?;
-        let resource_version = database
-            .newest_resource_version()
-            .map_err(|error| failed("the database of state folder", error.into()))?;
+        let resource_version =
+            database.newest_resource_version().map_err(|error| failed("the database of state folder", error.into()))?;
         Ok(Self {
             cluster_id,
             manifests: manifests.to_owned(),
@@ -301,9 +299,7 @@ impl Store for StandaloneStore {
 }
 
 /// All objects of a database.
-fn load(
-    database: &Database,
-) -> std::result::Result<BTreeMap<Key, Stored>, Box<dyn std::error::Error + Send + Sync>> {
+fn load(database: &Database) -> std::result::Result<BTreeMap<Key, Stored>, Box<dyn std::error::Error + Send + Sync>> {
     let mut objects = BTreeMap::new();
     for body in database.objects(Kind::Provider)? {
         let provider: Provider = serde_json::from_str(&body)?;
@@ -336,7 +332,9 @@ mod tests {
             let path = self.folder.join(format!("{name}.yaml"));
             let mut now = Instant::now();
             if self.writes {
-                let text = format!("apiVersion: crawl.example.com/v1alpha1\nkind: Proxy\nmetadata: {{name: {name}}}\nspec: {{provider: p}}\n");
+                let text = format!(
+                    "apiVersion: crawl.example.com/v1alpha1\nkind: Proxy\nmetadata: {{name: {name}}}\nspec: {{provider: p}}\n"
+                );
                 std::fs::write(path, text).expect("writes");
             } else {
                 std::fs::remove_file(path).expect("removes");

@@ -50,8 +50,8 @@ async fn progress_is_of_real_bytes_and_says_what_is_done() {
         match images.ensure("hv1", "default", &source).await.unwrap() {
             Status::Ready(_) => break,
             Status::Pending(transfer) => {
-                if transfer.percent.is_some() {
-                    assert!(transfer.message.contains(&format!("{} %", transfer.percent.unwrap())), "{transfer:?}");
+                if let Some(percent) = transfer.percent {
+                    assert!(transfer.message.contains(&format!("{percent} %")), "{transfer:?}");
                 }
                 assert!(
                     transfer.message.contains("debian-12") && transfer.message.contains("hv1/default"),

@@ -27,7 +27,7 @@ while (($#)); do
   case $1 in
     -o) out=${2:?a folder after -o}; [[ $out = /* ]] || out=$caller/$out; shift 2 ;;
     --toolchain) toolchain=${2:?rustup or debian after --toolchain}; shift 2 ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$here/build.sh"; exit 0 ;;
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$here/build.sh"; exit 0 ;;
     -*) die "unknown option $1; see --help" ;;
     *) names+=("$1"); shift ;;
   esac

@@ -29,7 +29,7 @@ down() {
 
 build() {
   "$root/tests/setup/packages.sh" >&2
-  (cd "$root" && cargo build --quiet --profile "$PROFILE" -p proxy-operator -p proxy-operator-harness)
+  (cd "$root" && cargo build --quiet --profile "$PROFILE" -p proxy-operator)
   target=${CARGO_TARGET_DIR:-$root/target}
   program=$target/$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")/proxy-operator
   (cd "$root" && CARGO_TARGET_DIR='' && unset CARGO_TARGET_DIR && plugins/build.sh -o "$DEMO_DIR/plugins" kvm >&2)
@@ -61,7 +61,7 @@ both() { [ "$(get proxies -o json | python3 -c '
 import json, sys
 print(sum((item.get("status") or {}).get("phase") == sys.argv[1] for item in json.load(sys.stdin)["items"]))' "$1")" = 2 ]; }
 
-show_progress() { get proxies 2> /dev/null | awk 'NR > 1 {$1 = ""; print "   " $0}' | cut -c1-150; }
+show_progress() { get proxies 2> /dev/null | awk 'NR > 1 {$1 = $7 = ""; print "   " $0}' | cut -c1-150; }
 
 request_through() { # NAME → the status of the target through the proxy of that name
   local url

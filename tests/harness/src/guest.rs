@@ -52,11 +52,7 @@ impl FakeGuest {
 
 impl Drop for FakeGuest {
     fn drop(&mut self) {
-        let _ = output(script("hypervisor/fake-guest.sh").args([
-            "down",
-            &self.hypervisor,
-            &self.domain,
-        ]));
+        let _ = output(script("hypervisor/fake-guest.sh").args(["down", &self.hypervisor, &self.domain]));
     }
 }
 
@@ -80,11 +76,7 @@ impl GuestImage {
         let folder = PathBuf::from(printed.trim_end());
         let digest = |kind: &str| -> Result<String> {
             let text = std::fs::read_to_string(folder.join(format!("base.qcow2.{kind}")))?;
-            Ok(text
-                .split_whitespace()
-                .next()
-                .unwrap_or_default()
-                .to_owned())
+            Ok(text.split_whitespace().next().unwrap_or_default().to_owned())
         };
         Ok(Self {
             disk: folder.join("base.qcow2"),

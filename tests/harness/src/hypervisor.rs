@@ -23,11 +23,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            streamlocal: true,
-            max_startups: None,
-            kvm: false,
-        }
+        Self { streamlocal: true, max_startups: None, kvm: false }
     }
 }
 
@@ -136,32 +132,16 @@ impl Hypervisor {
     /// Starts one, a few seconds. Another of the same name is waited for until it has gone down.
     pub fn up(name: &str, options: &Options) -> Result<Self> {
         let mut command = script("hypervisor/hypervisor.sh");
-        command
-            .args(["session", name])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        command.env(
-            "SSH_STREAMLOCAL",
-            if options.streamlocal { "yes" } else { "no" },
-        );
+        command.args(["session", name]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.env("SSH_STREAMLOCAL", if options.streamlocal { "yes" } else { "no" });
         command.env("KVM", if options.kvm { "yes" } else { "no" });
         if let Some(max) = &options.max_startups {
             command.env("SSH_MAX_STARTUPS", max);
         }
-        let mut session = Session(
-            command
-                .spawn()
-                .with_context(|| format!("cannot run {command:?}"))?,
-        );
+        let mut session = Session(command.spawn().with_context(|| format!("cannot run {command:?}"))?);
 
         let mut text = String::new();
-        let mut lines = BufReader::new(
-            session
-                .0
-                .stdout
-                .take()
-                .context("no output of the session")?,
-        );
+        let mut lines = BufReader::new(session.0.stdout.take().context("no output of the session")?);
         // An empty line follows the last.
         while lines.read_line(&mut text)? > 1 {}
         if !text.ends_with("\n\n") {
@@ -199,11 +179,7 @@ impl Hypervisor {
     }
 
     fn control(&self, verb: &str, args: &[&str]) -> Result<String> {
-        output(
-            script("hypervisor/hypervisor.sh")
-                .args([verb, &self.name])
-                .args(args),
-        )
+        output(script("hypervisor/hypervisor.sh").args([verb, &self.name]).args(args))
     }
 
     /// The output of virsh on it.
@@ -250,15 +226,10 @@ impl Hypervisor {
     /// `http://packages.test:8080/`.
     pub fn services(&self, repository: Option<&Path>) -> Result<Services> {
         let mut command = script("hypervisor/services.sh");
-        command
-            .args(["up", &self.name])
-            .arg(repository.unwrap_or(Path::new("-")));
+        command.args(["up", &self.name]).arg(repository.unwrap_or(Path::new("-")));
         output(&mut command)?;
         let base = format!("http://{}:8204/", self.bridge_address);
-        Ok(Services {
-            echo: format!("{base}echo"),
-            target: base,
-        })
+        Ok(Services { echo: format!("{base}echo"), target: base })
     }
 
     /// Starts a domain with a network card and no disk: the body for a [`crate::FakeGuest`].
@@ -293,20 +264,15 @@ pub fn shared(name: &str) -> Result<&'static Hypervisor> {
     static ALL: OnceLock<Mutex<BTreeMap<String, &'static Started>>> = OnceLock::new();
 
     let started: &'static Started = {
-        let mut all = ALL
-            .get_or_init(Mutex::default)
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        all.entry(name.to_owned())
-            .or_insert_with(|| Box::leak(Box::default()))
+        let mut all = ALL.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(name.to_owned()).or_insert_with(|| Box::leak(Box::default()))
     };
     // One name's start does not hold up another's.
     let mut started = started.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(hypervisor) = *started {
         return Ok(hypervisor);
     }
-    let hypervisor: &'static Hypervisor =
-        Box::leak(Box::new(Hypervisor::up(name, &Options::default())?));
+    let hypervisor: &'static Hypervisor = Box::leak(Box::new(Hypervisor::up(name, &Options::default())?));
     *started = Some(hypervisor);
     Ok(hypervisor)
 }

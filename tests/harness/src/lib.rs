@@ -4,7 +4,11 @@
 
 mod guest;
 mod hypervisor;
+mod origin;
 mod script;
+mod squid;
 
 pub use guest::{FakeGuest, GuestImage, Proxying};
 pub use hypervisor::{Daemon, Hypervisor, Keys, Options, Services, shared};
+pub use origin::Origin;
+pub use squid::{Squid, free_port};

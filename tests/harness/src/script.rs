@@ -17,9 +17,7 @@ pub(crate) fn script(path: &str) -> Command {
 
 /// Runs it to its end: its output, or an error with what it said.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let out = command
-        .output()
-        .with_context(|| format!("cannot run {command:?}"))?;
+    let out = command.output().with_context(|| format!("cannot run {command:?}"))?;
     if !out.status.success() {
         bail!(
             "{command:?}: {}\n{}{}",
@@ -49,10 +47,7 @@ impl Vars {
         T: FromStr,
         T::Err: std::error::Error + Send + Sync + 'static,
     {
-        let value = self
-            .0
-            .get(key)
-            .with_context(|| format!("the script gave no {key}"))?;
+        let value = self.0.get(key).with_context(|| format!("the script gave no {key}"))?;
         value.parse().with_context(|| format!("{key}={value}"))
     }
 }
@@ -65,29 +60,14 @@ mod tests {
     fn reads_lines_and_names_what_is_missing() {
         let vars = Vars::parse("PORT=22\nURI=qemu:///system?socket=/x\n\nnothing\n");
         assert_eq!(vars.get::<u16>("PORT").unwrap(), 22);
-        assert_eq!(
-            vars.get::<String>("URI").unwrap(),
-            "qemu:///system?socket=/x"
-        );
-        assert!(
-            vars.get::<u16>("URI")
-                .unwrap_err()
-                .to_string()
-                .starts_with("URI=qemu")
-        );
-        assert!(
-            vars.get::<u16>("OTHER")
-                .unwrap_err()
-                .to_string()
-                .contains("OTHER")
-        );
+        assert_eq!(vars.get::<String>("URI").unwrap(), "qemu:///system?socket=/x");
+        assert!(vars.get::<u16>("URI").unwrap_err().to_string().starts_with("URI=qemu"));
+        assert!(vars.get::<u16>("OTHER").unwrap_err().to_string().contains("OTHER"));
     }
 
     #[test]
     fn a_failed_script_says_what_it_said() {
-        let error = output(Command::new("sh").args(["-c", "echo why >&2; exit 3"]))
-            .unwrap_err()
-            .to_string();
+        let error = output(Command::new("sh").args(["-c", "echo why >&2; exit 3"])).unwrap_err().to_string();
         assert!(error.contains("why") && error.contains('3'), "{error}");
     }
 }

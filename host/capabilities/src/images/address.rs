@@ -43,10 +43,8 @@ fn is_never(address: IpAddr) -> bool {
 }
 
 /// The metadata servers of clouds that have an IPv6 address which is not link-local.
-const METADATA_V6: [Ipv6Addr; 2] = [
-    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
-    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
-];
+const METADATA_V6: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
 
 /// Whether an address is one of the public Internet.
 fn is_public(address: IpAddr) -> bool {
@@ -80,7 +78,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 /// Global unicast without what is set apart in it: Teredo and 6to4 lead to other addresses, documentation nowhere.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let [a, b, ..] = address.segments();
-    let set_apart = (a == 0x2001 && b < 0x200) || (a == 0x2001 && b == 0xdb8) || a == 0x2002 || (a == 0x3fff && b < 0x1000);
+    let set_apart =
+        (a == 0x2001 && b < 0x200) || (a == 0x2001 && b == 0xdb8) || a == 0x2002 || (a == 0x3fff && b < 0x1000);
     (0x2000..0x4000).contains(&a) && !set_apart
 }
 
@@ -122,10 +121,36 @@ mod tests {
             assert!(is_allowed(ip(public), Standing::Redirected, false), "{public}");
         }
         for private in [
-            "0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "127.0.0.1", "127.9.9.9", "169.254.169.254", "172.16.0.1",
-            "192.168.1.1", "192.0.0.1", "192.0.2.1", "198.18.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255",
-            "::", "::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::10.0.0.1", "64:ff9b::a00:1", "fe80::1", "fc00::1",
-            "fd00:ec2::254", "ff02::1", "2001:db8::1", "2001::1", "2002:a00:1::", "3fff::1", "100::1",
+            "0.0.0.0",
+            "0.1.2.3",
+            "10.0.0.1",
+            "100.64.0.1",
+            "127.0.0.1",
+            "127.9.9.9",
+            "169.254.169.254",
+            "172.16.0.1",
+            "192.168.1.1",
+            "192.0.0.1",
+            "192.0.2.1",
+            "198.18.0.1",
+            "224.0.0.1",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "::10.0.0.1",
+            "64:ff9b::a00:1",
+            "fe80::1",
+            "fc00::1",
+            "fd00:ec2::254",
+            "ff02::1",
+            "2001:db8::1",
+            "2001::1",
+            "2002:a00:1::",
+            "3fff::1",
+            "100::1",
         ] {
             assert!(!is_allowed(ip(private), Standing::Redirected, false), "{private}");
             assert!(!is_allowed(ip(private), Standing::Redirected, true), "{private}");
@@ -138,8 +163,16 @@ mod tests {
             assert!(is_allowed(ip(allowed), Standing::Granted, false), "{allowed}");
         }
         for never in [
-            "169.254.169.254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "fe80::1", "fd00:ec2::254",
-            "fd20:ce::254", "0.0.0.0", "::", "224.0.0.1", "255.255.255.255",
+            "169.254.169.254",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "fe80::1",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+            "0.0.0.0",
+            "::",
+            "224.0.0.1",
+            "255.255.255.255",
         ] {
             assert!(!is_allowed(ip(never), Standing::Granted, false), "{never}");
             assert!(is_allowed(ip(never), Standing::Granted, true), "{never}: granted as such");

@@ -105,7 +105,8 @@ impl Cache {
     /// An error of this folder's disk.
     pub fn failed(&self, what: &str, error: &io::Error) -> Error {
         let full = error.kind() == io::ErrorKind::StorageFull || error.kind() == io::ErrorKind::QuotaExceeded;
-        let (reason, fix) = if full { ("ImageCacheFull", "; make room on the operator's disk") } else { ("ImageCacheFailed", "") };
+        let (reason, fix) =
+            if full { ("ImageCacheFull", "; make room on the operator's disk") } else { ("ImageCacheFailed", "") };
         Error::unavailable(reason, format!("the image cache {} cannot be {what}: {error}{fix}", self.folder.display()))
     }
 
@@ -169,7 +170,9 @@ impl Cache {
             match fs::remove_file(&path) {
                 Ok(()) => tracing::debug!(target: "images", file = %path.display(), "removed from the cache"),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => tracing::warn!(target: "images", file = %path.display(), %error, "cannot be removed from the cache"),
+                Err(error) => {
+                    tracing::warn!(target: "images", file = %path.display(), %error, "cannot be removed from the cache")
+                }
             }
         }
     }

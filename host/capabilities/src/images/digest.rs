@@ -148,7 +148,18 @@ mod tests {
 
     #[test]
     fn what_is_no_digest_is_refused_with_the_form_it_should_have() {
-        for bad in ["", "sha256", "sha256:", "md5:00", "sha256:00", "sha512:00", &EMPTY.replace('e', "g"), &format!("{EMPTY}0"), &EMPTY[7..], "sha256:é"] {
+        for bad in [
+            "",
+            "sha256",
+            "sha256:",
+            "md5:00",
+            "sha256:00",
+            "sha512:00",
+            &EMPTY.replace('e', "g"),
+            &format!("{EMPTY}0"),
+            &EMPTY[7..],
+            "sha256:é",
+        ] {
             let error = Digest::parse(bad).unwrap_err();
             assert_eq!(error.code.as_str(), "invalid-config", "{bad}");
             assert!(error.message.contains("64 hexadecimal digits"), "{error}");

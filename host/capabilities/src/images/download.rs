@@ -145,7 +145,10 @@ impl Download {
         blocking(move || {
             let mut source = download.open()?;
             let unreadable = |error: io::Error| {
-                Error::unavailable("ImageServerUnavailable", format!("{} cannot be read: {error}", shown(&download.url)))
+                Error::unavailable(
+                    "ImageServerUnavailable",
+                    format!("{} cannot be read: {error}", shown(&download.url)),
+                )
             };
             let length = source.metadata().map_err(unreadable)?.len();
             download.check_length(length)?;
@@ -196,7 +199,10 @@ impl Download {
         };
         open().map_err(|error| {
             let reason = if error.kind() == io::ErrorKind::NotFound { "ImageNotFound" } else { "ImageUnusable" };
-            Error::invalid_config(reason, format!("{} cannot be opened on the operator's machine: {error}", shown(&self.url)))
+            Error::invalid_config(
+                reason,
+                format!("{} cannot be opened on the operator's machine: {error}", shown(&self.url)),
+            )
         })
     }
 
@@ -215,9 +221,9 @@ impl Download {
 /// The segments of the path of a file URL, decoded.
 fn segments(url: &Url) -> Result<Vec<String>> {
     let decoded = url.path_segments().into_iter().flatten().map(|segment| String::from_utf8(decode(segment)));
-    decoded.collect::<std::result::Result<_, _>>().map_err(|_| {
-        Error::invalid_config("ConfigInvalid", format!("the path of {} is not UTF-8", shown(url)))
-    })
+    decoded
+        .collect::<std::result::Result<_, _>>()
+        .map_err(|_| Error::invalid_config("ConfigInvalid", format!("the path of {} is not UTF-8", shown(url))))
 }
 
 /// The end of a transfer that nobody may have any more.
@@ -227,8 +233,7 @@ pub fn cancelled() -> Error {
 
 /// Runs what blocks on a thread of its own.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| Error::internal("ImageTransferPanicked", format!("a transfer failed in this process: {error}")))
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        Error::internal("ImageTransferPanicked", format!("a transfer failed in this process: {error}"))
+    })
 }
-

@@ -69,7 +69,8 @@ impl Downloads {
         let Policy { provider, prefixes, max_bytes } = &**policy;
         let scope = || Some((prefixes.clone(), *max_bytes));
         let shared = if digest.is_some() { None } else { scope() };
-        let running = self.join(Key { url: url.clone(), digest: digest.cloned(), scope: shared, provider: None }, policy);
+        let running =
+            self.join(Key { url: url.clone(), digest: digest.cloned(), scope: shared, provider: None }, policy);
         watch(Arc::clone(&running.progress));
         let outcome = running.outcome.clone().await;
         match outcome {

@@ -88,11 +88,17 @@ pub fn inspect<R: Read + Seek>(file: &mut R, length: u64, max_bytes: u64) -> Res
         ));
     }
     if length < SECTOR {
-        return Err(Fault::new(format!("has {length} bytes, less than one sector of a disk"), "look at what its URL serves"));
+        return Err(Fault::new(
+            format!("has {length} bytes, less than one sector of a disk"),
+            "look at what its URL serves",
+        ));
     }
     let iso = read_at(file, ISO_AT, 5).map_err(|error| Fault::unreadable(&error))?;
     if iso == b"CD001" {
-        return Err(Fault::new("is an ISO 9660 image (a CD), not a disk image", "use the cloud image (qcow2) of the same system"));
+        return Err(Fault::new(
+            "is an ISO 9660 image (a CD), not a disk image",
+            "use the cloud image (qcow2) of the same system",
+        ));
     }
     let last = read_at(file, length.saturating_sub(SECTOR), SECTOR).map_err(|error| Fault::unreadable(&error))?;
     if last.starts_with(b"conectix") {
@@ -108,7 +114,11 @@ fn other(name: &str) -> Fault {
     let disk = name.ends_with("disk");
     Fault::new(
         format!("is {name}, {}", if disk { "which is neither qcow2 nor raw" } else { "not a disk image" }),
-        if disk { "convert it first (qemu-img convert -O qcow2 OLD NEW)" } else { "decompress or unpack it first, and offer the disk image in it" },
+        if disk {
+            "convert it first (qemu-img convert -O qcow2 OLD NEW)"
+        } else {
+            "decompress or unpack it first, and offer the disk image in it"
+        },
     )
 }
 
@@ -146,20 +156,27 @@ impl Fault {
     pub fn too_large(what: &str, bytes: u64, max_bytes: u64) -> Self {
         Self::new(
             format!("has {what} of {bytes} bytes, more than the {} GiB that are granted", max_bytes >> 30),
-            "use a smaller one, or raise spec.grants.images.maxGib",
+            "use a smaller one, or raise spec.grants.images.maxGiB",
         )
     }
 
     /// This side's disk failed.
     pub fn unreadable(error: &io::Error) -> Self {
-        Self { local: true, ..Self::new(format!("cannot be read from the cache: {error}"), "look at the operator's disk") }
+        Self {
+            local: true,
+            ..Self::new(format!("cannot be read from the cache: {error}"), "look at the operator's disk")
+        }
     }
 
     /// As an error about this image.
     pub fn into_error(self, image: &str) -> Error {
         let Self { what, fix, local } = self;
         let message = format!("image {image} {what}; {fix}");
-        if local { Error::unavailable("ImageCacheFailed", message) } else { Error::invalid_config("ImageUnusable", message) }
+        if local {
+            Error::unavailable("ImageCacheFailed", message)
+        } else {
+            Error::invalid_config("ImageUnusable", message)
+        }
     }
 }
 

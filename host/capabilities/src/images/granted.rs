@@ -59,7 +59,9 @@ impl Grant {
 
     fn check(&self) -> Result<()> {
         if self.is_revoked() {
-            return Err(self.denied("the grant has changed or ended while the call was under way; call again".to_owned()));
+            return Err(
+                self.denied("the grant has changed or ended while the call was under way; call again".to_owned())
+            );
         }
         Ok(())
     }

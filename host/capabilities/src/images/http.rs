@@ -118,8 +118,11 @@ impl Fetcher {
                 asked.map_err(|error| unavailable(url, &format!("cannot be found: {error}")))?
             }
         };
-        let allowed: Vec<SocketAddr> =
-            found.iter().copied().filter(|found| address::is_allowed(found.ip(), standing, literal.is_some())).collect();
+        let allowed: Vec<SocketAddr> = found
+            .iter()
+            .copied()
+            .filter(|found| address::is_allowed(found.ip(), standing, literal.is_some()))
+            .collect();
         if !allowed.is_empty() {
             return Ok(allowed);
         }
@@ -132,7 +135,10 @@ impl Fetcher {
             Standing::Granted => "to which no name may lead; to allow it, grant a URL prefix with the address itself",
             Standing::Redirected => "which is not public; a redirect may lead there only when its URL is granted",
         };
-        Err(Error::permission_denied("GrantMissing", format!("Provider {}: {} is at {found}, {why}", self.provider, shown(url))))
+        Err(Error::permission_denied(
+            "GrantMissing",
+            format!("Provider {}: {} is at {found}, {why}", self.provider, shown(url)),
+        ))
     }
 }
 
@@ -145,7 +151,10 @@ fn check(url: &Url, response: Response) -> Result<Response> {
             None => Ok(response),
             Some(encoding) => Err(Error::invalid_config(
                 "ImageUnusable",
-                format!("{} is served with the content encoding {encoding}, which was not asked for; make the server send it as it is", shown(url)),
+                format!(
+                    "{} is served with the content encoding {encoding}, which was not asked for; make the server send it as it is",
+                    shown(url)
+                ),
             )),
         };
     }
@@ -153,7 +162,9 @@ fn check(url: &Url, response: Response) -> Result<Response> {
     if transient {
         let after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let mut error = unavailable(url, &format!("answered {status}"));
-        error.retry_after = after.and_then(|seconds| seconds.trim().parse().ok()).map(|seconds: u64| Duration::from_secs(seconds.min(3600)));
+        error.retry_after = after
+            .and_then(|seconds| seconds.trim().parse().ok())
+            .map(|seconds: u64| Duration::from_secs(seconds.min(3600)));
         return Err(error);
     }
     let hint = match status.as_u16() {

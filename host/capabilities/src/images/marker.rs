@@ -119,7 +119,6 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     serde_json::from_slice(bytes).ok()
 }
 
-
 #[cfg(test)]
 mod tests {
     use proxy_operator_core::capability::libvirt::VolumeFormat;
@@ -140,12 +139,7 @@ mod tests {
     }
 
     fn found() -> VolumeInfo {
-        VolumeInfo {
-            format: Some(VolumeFormat::Qcow2),
-            capacity: 1 << 30,
-            physical: Some(100),
-            backing: None,
-        }
+        VolumeInfo { format: Some(VolumeFormat::Qcow2), capacity: 1 << 30, physical: Some(100), backing: None }
     }
 
     #[test]

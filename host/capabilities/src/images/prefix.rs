@@ -64,7 +64,9 @@ fn check(url: &Url) -> std::result::Result<(), String> {
         return Err("has a query (?…), which no file has; leave it out, or encode the ? as %3f".to_owned());
     }
     if segments(url).any(is_tricky) {
-        return Err("has an encoded slash, backslash, NUL or dots as a segment of its path; write it plainly".to_owned());
+        return Err(
+            "has an encoded slash, backslash, NUL or dots as a segment of its path; write it plainly".to_owned()
+        );
     }
     Ok(())
 }

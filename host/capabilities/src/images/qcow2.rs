@@ -81,8 +81,18 @@ impl Header {
     }
 
     fn check(&self, length: u64, max_bytes: u64) -> Result<(), Fault> {
-        let Self { version: _, backing_offset, cluster_bits, size, crypt_method, l1_size, l1_offset, refcount_offset, refcount_clusters, incompatible } =
-            *self;
+        let Self {
+            version: _,
+            backing_offset,
+            cluster_bits,
+            size,
+            crypt_method,
+            l1_size,
+            l1_offset,
+            refcount_offset,
+            refcount_clusters,
+            incompatible,
+        } = *self;
         if backing_offset != 0 {
             return Err(Fault::convert("has a backing file, which would be opened on the hypervisor"));
         }
@@ -93,10 +103,16 @@ impl Header {
             return Err(Fault::convert("is encrypted, and there is nobody to give its passphrase"));
         }
         if incompatible & !KNOWN != 0 {
-            return Err(Fault::convert(format!("needs features that are not known here (incompatible bits {:#x})", incompatible & !KNOWN)));
+            return Err(Fault::convert(format!(
+                "needs features that are not known here (incompatible bits {:#x})",
+                incompatible & !KNOWN
+            )));
         }
         if incompatible & CORRUPT != 0 {
-            return Err(Fault::new("is marked as corrupt", "repair it (qemu-img check -r all FILE), or download it again"));
+            return Err(Fault::new(
+                "is marked as corrupt",
+                "repair it (qemu-img check -r all FILE), or download it again",
+            ));
         }
         if !(9..=21).contains(&cluster_bits) {
             return Err(Fault::broken(format!("has clusters of 2^{cluster_bits} bytes; 2^9 to 2^21 are possible")));
@@ -114,10 +130,13 @@ impl Header {
         }
         let needed = size.div_ceil(self.bytes_of_an_l2_table());
         if u64::from(l1_size) < needed || u64::from(l1_size) > L1_MAX_ENTRIES {
-            return Err(Fault::broken(format!("has {l1_size} entries in its L1 table; its virtual size needs {needed}")));
+            return Err(Fault::broken(format!(
+                "has {l1_size} entries in its L1 table; its virtual size needs {needed}"
+            )));
         }
         let l1_end = l1_offset.checked_add(u64::from(l1_size) * 8);
-        let refcount_end = u64::from(refcount_clusters).checked_mul(cluster).and_then(|bytes| refcount_offset.checked_add(bytes));
+        let refcount_end =
+            u64::from(refcount_clusters).checked_mul(cluster).and_then(|bytes| refcount_offset.checked_add(bytes));
         // The last cluster of a file may be written in part.
         let end = length.checked_next_multiple_of(cluster).unwrap_or(u64::MAX);
         for (what, table_end) in [("L1", l1_end), ("refcount", refcount_end)] {
@@ -152,7 +171,9 @@ impl Header {
             if !within(table, cluster) {
                 return Err(cut());
             }
-            budget = budget.checked_sub(cluster).ok_or_else(|| Fault::convert("has more tables than a disk of its size needs"))?;
+            budget = budget
+                .checked_sub(cluster)
+                .ok_or_else(|| Fault::convert("has more tables than a disk of its size needs"))?;
             let l2 = read_at(file, table, usize::try_from(cluster).unwrap_or(usize::MAX))?;
             let step = if self.incompatible & EXTENDED_L2 != 0 { 16 } else { 8 };
             for entry in l2.chunks_exact(step) {

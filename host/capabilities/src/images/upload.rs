@@ -208,7 +208,7 @@ impl Upload<'_> {
     }
 
     async fn check_unused(&self, volume: &str, why: &str) -> Result<()> {
-        let users = self.pool.users(volume).await?;
+        let users = self.pool.users().await?.remove(volume).unwrap_or_default();
         if users.is_empty() {
             return Ok(());
         }
@@ -230,7 +230,10 @@ impl Upload<'_> {
             Some(available) if available < length => Err(Error::new(
                 ErrorCode::Exhausted,
                 "PoolFull",
-                format!("{}: an image of {length} bytes does not fit into the {available} bytes that are free", self.place),
+                format!(
+                    "{}: an image of {length} bytes does not fit into the {available} bytes that are free",
+                    self.place
+                ),
             )),
             _ => Ok(()),
         }
@@ -250,7 +253,9 @@ impl Upload<'_> {
     }
 
     async fn write_marker(&self, marker: &Marker) -> Result<()> {
-        let bytes = marker.encode().ok_or_else(|| Error::internal("ImageMarkerTooLong", "a marker does not fit into its volume"))?;
+        let bytes = marker
+            .encode()
+            .ok_or_else(|| Error::internal("ImageMarkerTooLong", "a marker does not fit into its volume"))?;
         self.put(&self.name.marker(), bytes).await
     }
 
@@ -276,7 +281,11 @@ impl Upload<'_> {
         if self.pool.create(&self.name.claim(), MARKER_BYTES as u64).await? == Created::Exists {
             return Ok(false);
         }
-        self.pool.write(&self.name.claim(), self.claim_bytes(token, 0)?).await?;
+        if let Err(error) = self.pool.write(&self.name.claim(), self.claim_bytes(token, 0)?).await {
+            // One that says nothing would keep others waiting.
+            let _ = self.pool.delete(&self.name.claim()).await;
+            return Err(error);
+        }
         if taken_over {
             // Another who took it over in the same moment may have deleted this one as well.
             self.pause(self.limits.claim_settle).await?;
@@ -330,7 +339,9 @@ impl Upload<'_> {
                     }
                     return self.disturbed("another operator has taken the upload over");
                 }
-                Err(error) => tracing::debug!(target: "images", place = self.place, error = %error, "a claim could not be read"),
+                Err(error) => {
+                    tracing::debug!(target: "images", place = self.place, error = %error, "a claim could not be read")
+                }
             }
         }
     }

@@ -123,7 +123,7 @@ impl Scope {
     /// A volume's size is within the limit.
     pub fn volume_size(&self, bytes: u64) -> Result<()> {
         let most = self.grant.max_volume_size;
-        self.within(most, bytes, "volumeGib", &format!("a volume of {bytes} bytes"), &|most| {
+        self.within(most, bytes, "volumeGiB", &format!("a volume of {bytes} bytes"), &|most| {
             format!("{} GiB", most >> 30)
         })
     }
@@ -167,7 +167,7 @@ impl Scope {
         self.within(
             self.grant.max_memory_mib.map(u64::from),
             memory,
-            "memoryMib",
+            "memoryMiB",
             &format!("{memory} MiB of memory"),
             &|most| format!("{most} MiB"),
         )?;

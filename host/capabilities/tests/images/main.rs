@@ -82,14 +82,19 @@ impl Operator {
         let pools = Arc::new(LibvirtPools::new(hypervisors.clone(), connections(), &transfers()));
         let service = ImageService::new(&folder.path().join("images"), installation, pools, transfers());
         let prefix = format!("file://{}/", files.display());
-        let images = service.granted("kvm-home", &ImagesGrant { url_prefixes: vec![prefix.clone()], max_gib: Some(4) }, &grant);
+        let images =
+            service.granted("kvm-home", &ImagesGrant { url_prefixes: vec![prefix.clone()], max_gib: Some(4) }, &grant);
         let identity = Identity::new(installation, "kvm-home");
         let libvirt = hypervisors.granted(identity.clone(), &grant);
         Self { service, images, libvirt, host, prefix, identity, _folder: folder }
     }
 
     fn source(&self, file: &str, digest: &str) -> Source {
-        Source { key: Some(file.split('.').next().unwrap().to_owned()), url: format!("{}{file}", self.prefix), digest: Some(digest.to_owned()) }
+        Source {
+            key: Some(file.split('.').next().unwrap().to_owned()),
+            url: format!("{}{file}", self.prefix),
+            digest: Some(digest.to_owned()),
+        }
     }
 
     async fn settle(&self, source: &Source) -> Result<BaseImage, Error> {
@@ -109,7 +114,9 @@ impl Operator {
         loop {
             match self.settle(source).await {
                 Ok(image) => return image,
-                Err(error) => assert!(error.code.is_transient() && started.elapsed() < Duration::from_secs(90), "{error}"),
+                Err(error) => {
+                    assert!(error.code.is_transient() && started.elapsed() < Duration::from_secs(90), "{error}")
+                }
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -139,7 +146,8 @@ fn digest(path: &Path) -> String {
 }
 
 fn qemu_img(folder: &Path, arguments: &[&str]) {
-    let status = Command::new("qemu-img").args(arguments).current_dir(folder).stdout(std::process::Stdio::null()).status();
+    let status =
+        Command::new("qemu-img").args(arguments).current_dir(folder).stdout(std::process::Stdio::null()).status();
     assert!(status.expect("needs qemu-img: apt-get install qemu-utils").success(), "{arguments:?}");
 }
 
@@ -250,7 +258,11 @@ fn an_operator_that_dies_leaves_nothing_that_counts_and_the_next_one_ends_it() {
             let started = Instant::now();
             loop {
                 match operator.images.ensure(HOST, "default", &source).await.unwrap() {
-                    Status::Pending(transfer) if transfer.reason == "ImageUploading" && transfer.percent >= Some(percent) => break,
+                    Status::Pending(transfer)
+                        if transfer.reason == "ImageUploading" && transfer.percent >= Some(percent) =>
+                    {
+                        break;
+                    }
                     Status::Pending(_) => assert!(started.elapsed() < Duration::from_secs(60)),
                     Status::Ready(_) => panic!("too fast to be caught at {percent} %"),
                 }
@@ -273,7 +285,8 @@ fn an_operator_that_dies_leaves_nothing_that_counts_and_the_next_one_ends_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_libvirtd_or_sshd_that_dies_under_an_upload_is_survived() {
-    let hypervisor = tokio::task::spawn_blocking(|| Hypervisor::up("hvimg2", &Options::default())).await.unwrap().unwrap();
+    let hypervisor =
+        tokio::task::spawn_blocking(|| Hypervisor::up("hvimg2", &Options::default())).await.unwrap().unwrap();
     let files = tempfile::tempdir().unwrap();
     let operator = Operator::new(&hypervisor, "dies", files.path());
     for (index, daemon) in [Daemon::Libvirtd, Daemon::Sshd].into_iter().enumerate() {
@@ -283,7 +296,9 @@ async fn a_libvirtd_or_sshd_that_dies_under_an_upload_is_survived() {
         let started = Instant::now();
         loop {
             match operator.images.ensure(HOST, "default", &source).await.unwrap() {
-                Status::Pending(transfer) if transfer.reason == "ImageUploading" && transfer.percent >= Some(20) => break,
+                Status::Pending(transfer) if transfer.reason == "ImageUploading" && transfer.percent >= Some(20) => {
+                    break;
+                }
                 Status::Pending(_) => assert!(started.elapsed() < Duration::from_secs(60)),
                 Status::Ready(_) => panic!("too fast to be caught"),
             }
@@ -304,9 +319,11 @@ async fn a_libvirtd_or_sshd_that_dies_under_an_upload_is_survived() {
 async fn two_operators_that_share_a_pool_upload_once() {
     let hypervisor = shared("hvimg").unwrap();
     let files = tempfile::tempdir().unwrap();
-    let (first, second) = (Operator::new(hypervisor, "first", files.path()), Operator::new(hypervisor, "second", files.path()));
+    let (first, second) =
+        (Operator::new(hypervisor, "first", files.path()), Operator::new(hypervisor, "second", files.path()));
     let pinned = raw(files.path(), "both.raw", 7, 64);
-    let (a, b) = tokio::join!(first.settle_at_last(&first.source("both.raw", &pinned)), second.settle_at_last(&second.source("both.raw", &pinned)));
+    let (source, same) = (first.source("both.raw", &pinned), second.source("both.raw", &pinned));
+    let (a, b) = tokio::join!(first.settle_at_last(&source), second.settle_at_last(&same));
     assert_eq!(a, b);
     assert_eq!(digest(&hypervisor.pool_dir.join(&a.volume)), pinned);
     assert!(!hypervisor.pool_dir.join(format!("{}.upload", a.volume)).exists());

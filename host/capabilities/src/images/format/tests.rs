@@ -35,7 +35,7 @@ fn qemu_img(folder: &Path, arguments: &[&str]) {
 
 /// A qcow2 with data in it.
 fn made(folder: &Path, name: &str, options: &[&str]) -> Vec<u8> {
-    std::fs::write(folder.join("raw"), [0x5a; 3 << 20]).unwrap();
+    std::fs::write(folder.join("raw"), vec![0x5a; 3 << 20]).unwrap();
     let mut arguments = vec!["convert", "-f", "raw", "-O", "qcow2"];
     arguments.extend(options);
     arguments.extend(["raw", name]);
@@ -78,7 +78,11 @@ fn an_image_that_names_other_files_is_refused() {
     let refused = message(look_at(&folder.path().join("external")));
     assert!(refused.contains("external data file") && refused.contains("qemu-img convert"), "{refused}");
     let secret = ["--object", "secret,id=s,data=hunter2"];
-    let luks = [&["create", "-f", "qcow2"][..], &secret, &["-o", "encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10", "luks", "1M"]];
+    let luks = [
+        &["create", "-f", "qcow2"][..],
+        &secret,
+        &["-o", "encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10", "luks", "1M"],
+    ];
     qemu_img(folder.path(), &luks.concat());
     assert!(message(look_at(&folder.path().join("luks"))).contains("encrypted"));
 }
@@ -104,7 +108,7 @@ fn a_virtual_size_beyond_the_grant_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     qemu_img(folder.path(), &["create", "-f", "qcow2", "big", "65G"]);
     let refused = message(look_at(&folder.path().join("big")));
-    assert!(refused.contains("spec.grants.images.maxGib") && refused.contains("64 GiB"), "{refused}");
+    assert!(refused.contains("spec.grants.images.maxGiB") && refused.contains("64 GiB"), "{refused}");
     let raw = inspect(&mut Cursor::new(vec![0; 4096]), 4096, 1024);
     assert!(message(raw).contains("size"));
 }
@@ -178,7 +182,7 @@ fn hostile_headers_are_refused() {
         (put(20, word(22)), "clusters"),
         (put(20, word(u32::MAX)), "clusters"),
         (put(24, long(0)), "virtual size of 0"),
-        (put(24, long(u64::MAX)), "maxGib"),
+        (put(24, long(u64::MAX)), "maxGiB"),
         (put(24, long(64 << 30)), "L1"),
         (put(32, word(1)), "encrypted"),
         (put(32, word(2)), "encrypted"),

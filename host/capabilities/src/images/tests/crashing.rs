@@ -40,7 +40,8 @@ async fn after_a_crash_at_any_step_the_next_operator_ends_with_one_whole_image()
         let source = bench.source("/a.raw", Some(&sha256(&bytes)));
         die_after(&bench, &source, changes).await;
         // Whoever looks now sees a whole image, or none.
-        if let Some((name, _)) = bench.disk.images().first().and_then(|volume| super::super::name::BaseName::parse(volume))
+        if let Some((name, _)) =
+            bench.disk.images().first().and_then(|volume| super::super::name::BaseName::parse(volume))
             && let super::super::stock::Stock::Whole(_) = super::super::stock::look(&bench.pool, &name).await.unwrap()
         {
             assert_eq!(bench.disk.get(&name.to_string()).unwrap().data, bytes, "after {changes} changes");
@@ -62,7 +63,8 @@ async fn an_upload_makes_as_many_changes_as_the_crash_test_cuts() {
     let changes: Vec<&String> = changes.iter().collect();
     assert!(changes.len() >= CHANGES, "{changes:#?}");
     let place = |what: &str| changes.iter().position(|change| change.starts_with(what)).unwrap();
-    let marker = changes.iter().rposition(|change| change.starts_with("write") && change.ends_with(".complete")).unwrap();
+    let marker =
+        changes.iter().rposition(|change| change.starts_with("write") && change.ends_with(".complete")).unwrap();
     assert!(place("create base") < place("delete base") && place("upload") < marker, "{changes:#?}");
 }
 
@@ -193,7 +195,9 @@ async fn what_looks_like_ours_and_is_not_whole_is_made_anew() {
     let bytes = image(48);
     let digest = sha256(&bytes);
     let volume = format!("base-debian-12-{}.raw", &digest[7..19]);
-    for (content, marker) in [(&bytes[..500], None), (&bytes[..], Some(vec![0; 1024])), (&bytes[..], Some(b"{}".to_vec()))] {
+    for (content, marker) in
+        [(&bytes[..500], None), (&bytes[..], Some(vec![0; 1024])), (&bytes[..], Some(b"{}".to_vec()))]
+    {
         let bench = Bench::new().await;
         bench.server.put("/a.raw", Answer::Body(bytes.clone()));
         bench.disk.put(&volume, content, None);
@@ -207,7 +211,9 @@ async fn what_looks_like_ours_and_is_not_whole_is_made_anew() {
 
 #[tokio::test]
 async fn an_upload_that_libvirt_breaks_off_is_cleaned_up_and_tried_again() {
-    let bench = Bench::new().await;
+    // Longer than a test is kept from its processor: else a failure is over before it is seen.
+    let peace = Duration::from_secs(1);
+    let bench = Bench::with(ImageLimits { retry_transient: peace, retry_transient_most: peace, ..quick() }).await;
     let bytes = image(49);
     bench.server.put("/a.raw", Answer::Body(bytes.clone()));
     let source = bench.source("/a.raw", Some(&sha256(&bytes)));
@@ -215,9 +221,9 @@ async fn an_upload_that_libvirt_breaks_off_is_cleaned_up_and_tried_again() {
     for step in ["create base", "upload base", "write base", "delete base"] {
         let failure = (step, Error::unavailable("LibvirtUnavailable", "the connection ended"));
         bench.disk.failures.lock().unwrap().push(failure);
-        let error = settle(&*images, &source).await.unwrap_err();
+        let error = settle(&*images, &source).await.expect_err(step);
         assert_eq!(error.reason, "LibvirtUnavailable", "{step}");
-        tokio::time::sleep(Duration::from_millis(400)).await;
+        tokio::time::sleep(peace).await;
     }
     let ready = settle(&*images, &source).await.unwrap();
     check(&bench.disk, &ready, &bytes);

@@ -53,7 +53,10 @@ async fn progress_is_of_real_bytes_and_says_what_is_done() {
                 if transfer.percent.is_some() {
                     assert!(transfer.message.contains(&format!("{} %", transfer.percent.unwrap())), "{transfer:?}");
                 }
-                assert!(transfer.message.contains("debian-12") && transfer.message.contains("hv1/default"), "{transfer:?}");
+                assert!(
+                    transfer.message.contains("debian-12") && transfer.message.contains("hv1/default"),
+                    "{transfer:?}"
+                );
                 seen.push((transfer.reason, transfer.percent));
             }
         }
@@ -61,7 +64,8 @@ async fn progress_is_of_real_bytes_and_says_what_is_done() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for reason in ["ImageDownloading", "ImageUploading"] {
-        let percents: Vec<u8> = seen.iter().filter(|(seen, _)| seen == reason).filter_map(|(_, percent)| *percent).collect();
+        let percents: Vec<u8> =
+            seen.iter().filter(|(seen, _)| seen == reason).filter_map(|(_, percent)| *percent).collect();
         assert!(percents.iter().any(|percent| (1..100).contains(percent)), "{reason}: {percents:?}");
         assert!(percents.is_sorted(), "{reason}: {percents:?}");
     }
@@ -104,7 +108,8 @@ async fn answers_of_servers_become_reasons() {
         (Answer::Body(Vec::new()), "invalid-config", "ImageUnusable", "empty"),
     ] {
         bench.server.put("/a.raw", answer);
-        let source = Source { key: Some(format!("k{}", bench.server.requests().len())), ..bench.source("/a.raw", None) };
+        let source =
+            Source { key: Some(format!("k{}", bench.server.requests().len())), ..bench.source("/a.raw", None) };
         let error = settle(&*images, &source).await.unwrap_err();
         assert_eq!((error.code.as_str(), error.reason.as_str()), (code, reason), "{error}");
         assert!(error.message.contains(word), "{error}");
@@ -120,7 +125,11 @@ async fn a_server_that_is_not_there_or_speaks_no_tls_is_transient_and_comes_back
     let bench = Bench::new().await;
     let address = bench.server.address;
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    for url in [format!("http://{closed}/a.raw"), format!("https://{address}/a.raw"), "http://nowhere.invalid/a.raw".to_owned()] {
+    for url in [
+        format!("http://{closed}/a.raw"),
+        format!("https://{address}/a.raw"),
+        "http://nowhere.invalid/a.raw".to_owned(),
+    ] {
         let images = bench.granted_to("kvm-home", &[&url]);
         let error = settle(&*images, &Source { url, ..bench.source("/", None) }).await.unwrap_err();
         assert_eq!((error.code.as_str(), error.reason.as_str()), ("unavailable", "ImageServerUnavailable"), "{error}");
@@ -146,7 +155,8 @@ async fn redirects_are_followed_where_they_are_granted_and_nowhere_else() {
     bench.server.put("/tls", Answer::Redirect(format!("https://{}/a.raw", other.address)));
     bench.server.put("/metadata", Answer::Redirect("https://169.254.169.254/latest".to_owned()));
     bench.server.put("/loop", Answer::Redirect(bench.server.url("/loop")));
-    let digest = sha256(&bytes);
+    // Another image: this one is in the cache now, whoever asks for it by its digest.
+    let digest = sha256(&image(99));
     let both = bench.granted_to("both", &[&bench.server.url("/"), &other.url("/")]);
     settle(&*both, &bench.source("/relative", None)).await.unwrap();
     let requests = other.requests().len();
@@ -161,11 +171,16 @@ async fn redirects_are_followed_where_they_are_granted_and_nowhere_else() {
     ] {
         let source = Source { key: Some("other".to_owned()), ..bench.source(path, pinned.then_some(digest.as_str())) };
         let error = settle(&*one, &source).await.unwrap_err();
-        assert_eq!((error.code.as_str(), error.reason.as_str()), ("permission-denied", "GrantMissing"), "{path}: {error}");
+        assert_eq!(
+            (error.code.as_str(), error.reason.as_str()),
+            ("permission-denied", "GrantMissing"),
+            "{path}: {error}"
+        );
         assert!(error.message.contains(word), "{path}: {error}");
     }
     assert_eq!(other.requests().len(), requests, "nobody was asked who may not be");
-    let error = settle(&*one, &Source { key: Some("other".to_owned()), ..bench.source("/loop", None) }).await.unwrap_err();
+    let error =
+        settle(&*one, &Source { key: Some("other".to_owned()), ..bench.source("/loop", None) }).await.unwrap_err();
     assert!(error.message.contains("more than 5 times"), "{error}");
 }
 
@@ -175,7 +190,10 @@ async fn a_denial_says_what_would_allow_it_and_asks_nobody() {
     let images = bench.granted_to("kvm-home", &["https://images.example/"]);
     let source = bench.source("/a.raw", None);
     let denied = images.ensure("hv1", "default", &source).await.unwrap_err();
-    assert!(denied.message.contains("spec.grants.images.urlPrefixes") && denied.message.contains(&bench.server.url("/")), "{denied}");
+    assert!(
+        denied.message.contains("spec.grants.images.urlPrefixes") && denied.message.contains(&bench.server.url("/")),
+        "{denied}"
+    );
     let images = bench.granted();
     let denied = images.ensure("hv2", "default", &source).await.unwrap_err();
     assert!(denied.message.contains("spec.grants.libvirt.hosts"), "{denied}");
@@ -227,17 +245,18 @@ async fn downloads_are_bounded() {
     let images = bench.service.granted("kvm-home", &grant, &libvirt_grant());
     for answer in [Answer::Body(image(11)), Answer::Unannounced(image(11))] {
         bench.server.put("/a.raw", answer);
-        let source = Source { key: Some(format!("k{}", bench.server.requests().len())), ..bench.source("/a.raw", None) };
+        let source =
+            Source { key: Some(format!("k{}", bench.server.requests().len())), ..bench.source("/a.raw", None) };
         let error = settle(&*images, &source).await.unwrap_err();
         assert_eq!(error.reason, "ImageUnusable");
-        assert!(error.message.contains("maxGib"), "{error}");
+        assert!(error.message.contains("maxGiB"), "{error}");
     }
     // One that is in the pool already does not become usable by that.
     let bytes = image(12);
     bench.server.put("/b.raw", Answer::Body(bytes.clone()));
     let source = bench.source("/b.raw", Some(&sha256(&bytes)));
     settle(&*bench.granted(), &source).await.unwrap();
-    assert!(settle(&*images, &source).await.unwrap_err().message.contains("maxGib"));
+    assert!(settle(&*images, &source).await.unwrap_err().message.contains("maxGiB"));
 }
 
 #[tokio::test]

@@ -12,7 +12,8 @@ async fn many_who_ask_at_once_share_one_download_and_one_upload() {
     let bytes = image(20);
     bench.server.put("/a.raw", Answer::Slow(bytes.clone(), Duration::from_millis(30)));
     let source = bench.source("/a.raw", Some(&sha256(&bytes)));
-    let providers: Vec<_> = (0..3).map(|index| bench.granted_to(&format!("p{index}"), &[&bench.server.url("/")])).collect();
+    let providers: Vec<_> =
+        (0..3).map(|index| bench.granted_to(&format!("p{index}"), &[&bench.server.url("/")])).collect();
     let all = join_all((0..60).map(|index| settle(&*providers[index % 3], &source))).await;
     let volumes: Vec<String> = all.into_iter().map(|image| image.unwrap().volume).collect();
     assert!(volumes.iter().all(|volume| *volume == volumes[0]));
@@ -21,7 +22,10 @@ async fn many_who_ask_at_once_share_one_download_and_one_upload() {
     // The same without a digest.
     bench.server.put("/b.raw", Answer::Slow(image(21), Duration::from_millis(30)));
     let source = Source { key: Some("other".to_owned()), ..bench.source("/b.raw", None) };
-    join_all((0..60).map(|index| settle(&*providers[index % 3], &source))).await.into_iter().for_each(|image| drop(image.unwrap()));
+    join_all((0..60).map(|index| settle(&*providers[index % 3], &source)))
+        .await
+        .into_iter()
+        .for_each(|image| drop(image.unwrap()));
     assert_eq!(bench.server.requests().len(), 2);
     assert_eq!(bench.disk.uploads.load(Ordering::SeqCst), 2);
 }
@@ -110,12 +114,11 @@ async fn a_grant_that_ends_ends_its_calls_and_its_transfers_at_once() {
     let source = bench.source("/a.raw", Some(&sha256(&bytes)));
     let images = bench.granted();
     images.ensure("hv1", "default", &source).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    let files = || std::fs::read_dir(bench.cache.path().join("images")).map_or(0, Iterator::count);
+    until("the download goes on", || files() == 1).await;
     images.revoke();
     assert_eq!(images.ensure("hv1", "default", &source).await.unwrap_err().reason, "GrantMissing");
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    let left = std::fs::read_dir(bench.cache.path().join("images")).unwrap().count();
-    assert_eq!(left, 0, "the download goes on");
+    until("the download has ended", || files() == 0).await;
     // In the middle of an upload: cleaned up.
     bench.server.put("/a.raw", Answer::Body(bytes.clone()));
     *bench.disk.slow.lock().unwrap() = Duration::from_secs(8);
@@ -128,8 +131,7 @@ async fn a_grant_that_ends_ends_its_calls_and_its_transfers_at_once() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     drop(images);
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(bench.disk.names(), [""; 0]);
+    until("the upload is cleaned up", || bench.disk.names().is_empty()).await;
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 //! - `keeping`: who shares a transfer, what is remembered, what ends with a grant
 //! - `crashing`: an operator that dies at each step, two that share a pool, images in use
 //! - `pruning`: what is listed and removed
+//! - `tls`: certificates
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ mod keeping;
 mod memory;
 mod pruning;
 mod server;
+mod tls;
 
 /// Limits that do not make a test wait.
 fn quick() -> ImageLimits {
@@ -79,7 +81,11 @@ impl Bench {
 }
 
 /// An operator on a disk, and its view of it.
-fn operator(disk: &Arc<Disk>, installation: &str, limits: ImageLimits) -> (ImageService, MemoryPool, tempfile::TempDir) {
+fn operator(
+    disk: &Arc<Disk>,
+    installation: &str,
+    limits: ImageLimits,
+) -> (ImageService, MemoryPool, tempfile::TempDir) {
     let cache = tempfile::tempdir().unwrap();
     let pool = MemoryPool::new(disk);
     (ImageService::new(&cache.path().join("images"), installation, Arc::new(pool.clone()), limits), pool, cache)
@@ -132,5 +138,14 @@ async fn settle(images: &dyn Images, source: &Source) -> Result<BaseImage> {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
+    }
+}
+
+/// Waits for something to become true.
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(10), "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

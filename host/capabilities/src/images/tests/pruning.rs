@@ -48,7 +48,8 @@ async fn images_are_listed_with_their_condition_size_and_users() {
 #[tokio::test]
 async fn only_what_nobody_needs_is_removed() {
     let bench = Bench::new().await;
-    let (unused, wanted, used) = (filled(&bench, "unused", 62).await, filled(&bench, "wanted", 63).await, filled(&bench, "used", 64).await);
+    let (unused, wanted, used) =
+        (filled(&bench, "unused", 62).await, filled(&bench, "wanted", 63).await, filled(&bench, "used", 64).await);
     bench.disk.put("px0123456789-a.disk", b"overlay", Some(&used.volume));
     bench.disk.put("base-partial-0123456789ab.qcow2", &[0; 600], None);
     bench.disk.put("base-gone-0123456789ab.raw.complete", &[0; 1024], None);
@@ -56,8 +57,12 @@ async fn only_what_nobody_needs_is_removed() {
     bench.disk.put("stranger.qcow2", b"x", None);
     let mut pruned = prune(&bench, &|image| image.key == "wanted").await;
     pruned.sort();
-    let mut expected =
-        vec![unused.volume.clone(), "base-partial-0123456789ab.qcow2".to_owned(), "base-gone-0123456789ab.raw".to_owned(), "base-claimed-0123456789ab.raw".to_owned()];
+    let mut expected = vec![
+        unused.volume.clone(),
+        "base-partial-0123456789ab.qcow2".to_owned(),
+        "base-gone-0123456789ab.raw".to_owned(),
+        "base-claimed-0123456789ab.raw".to_owned(),
+    ];
     expected.sort();
     assert_eq!(pruned, expected);
     let mut left = vec![

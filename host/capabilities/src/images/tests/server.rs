@@ -113,7 +113,8 @@ async fn send(stream: &mut TcpStream, answer: Answer) -> std::io::Result<()> {
             stream.write_all(head.as_bytes()).await
         }
         Answer::Redirect(location) => {
-            let head = format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            let head =
+                format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
             stream.write_all(head.as_bytes()).await
         }
     }

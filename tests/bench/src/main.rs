@@ -1,0 +1,3 @@
+//! Measures, each figure beside a baseline of the same run.
+
+fn main() {}

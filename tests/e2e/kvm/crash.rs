@@ -15,7 +15,7 @@ use crate::support::relay::{Point, Relay, Step, points};
 use crate::support::{Folder, Ground, Operator, steady};
 
 /// Runs at once: a create waits for its polls most of the time.
-const AT_ONCE: usize = 6;
+const AT_ONCE: usize = 8;
 
 /// A folder with a Provider that reaches libvirtd through a relay, and one Proxy.
 struct Run {
@@ -94,7 +94,9 @@ fn a_kill_on_either_side_of_any_change_makes_no_second_machine_and_leaves_none()
     let begun = Instant::now();
     let (create, delete) = observe();
     // Without these the observation itself would be at fault.
-    for (steps, needed) in [(&create, ["StorageVolUpload", "DomainDefineXML"]), (&delete, ["DomainDestroy", "StorageVolDelete"])] {
+    for (steps, needed) in
+        [(&create, ["StorageVolUpload", "DomainDefineXML"]), (&delete, ["DomainDestroy", "StorageVolDelete"])]
+    {
         for name in needed {
             assert!(steps.iter().any(|step| matches!(step, Step::Call(found) if found.starts_with(name))), "{steps:?}");
         }

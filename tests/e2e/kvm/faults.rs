@@ -55,7 +55,11 @@ fn cases(ground: &Ground, services: &proxy_operator_harness::Services) -> Vec<Ca
     let set = |pointer: &'static str, value: Value| move |object: Value| with(object, pointer, value.clone());
     let image = |file: &'static str| {
         move |object: Value| {
-            with(object, "/spec/config/images/empty", json!({"url": IMAGES.url(file), "digest": IMAGES.digest(file), "firmware": "bios"}))
+            with(
+                object,
+                "/spec/config/images/empty",
+                json!({"url": IMAGES.url(file), "digest": IMAGES.digest(file), "firmware": "bios"}),
+            )
         }
     };
 
@@ -63,33 +67,138 @@ fn cases(ground: &Ground, services: &proxy_operator_harness::Services) -> Vec<Ca
     let mut host_renamed = provider("host-name", ground);
     let host = host_renamed.pointer_mut(HOST).unwrap().take();
     host_renamed = with(host_renamed, "/spec/grants/libvirt/hosts", json!({"hv/1": host}));
-    case("host-name", At::ProviderManifest, "", &["spec.grants.libvirt.hosts[\"hv/1\"]", "identifier", "lower-case"], &|_| host_renamed.clone(), &same);
-    case("unknown-field", At::ProxyManifest, "", &["machinetype", "machineType"], &same, &set("/spec/machinetype", json!("small")));
+    case(
+        "host-name",
+        At::ProviderManifest,
+        "",
+        &["spec.grants.libvirt.hosts[\"hv/1\"]", "identifier", "lower-case"],
+        &|_| host_renamed.clone(),
+        &same,
+    );
+    case(
+        "unknown-field",
+        At::ProxyManifest,
+        "",
+        &["machinetype", "machineType"],
+        &same,
+        &set("/spec/machinetype", json!("small")),
+    );
     case("port", At::ProxyManifest, "", &["spec.port", "70000"], &same, &set("/spec/port", json!(70000)));
 
     // Config and grants.
-    case("schema", At::Loaded, "ConfigInvalid", &["machineTypes", "small", "vcpus", "many"], &set("/spec/config/machineTypes/small/vcpus", json!("many")), &same);
-    case("unknown-config", At::Loaded, "ConfigInvalid", &["machinesTypes"], &set("/spec/config/machinesTypes", json!({})), &same);
-    case("no-libvirt", At::Provisioned, "GrantInvalid", &["grants.libvirt"], &|object| without(object, "/spec/grants/libvirt"), &same);
-    case("no-images", At::Provisioned, "GrantMissing", &["grants.images", "urlPrefixes", "empty.raw"], &|object| without(object, "/spec/grants/images"), &same);
-    case("machine-type", At::Provisioned, "MachineTypeUnknown", &["spec.machineType", "huge", "known: small"], &same, &set("/spec/machineType", json!("huge")));
+    case(
+        "schema",
+        At::Loaded,
+        "ConfigInvalid",
+        &["machineTypes", "small", "vcpus", "many"],
+        &set("/spec/config/machineTypes/small/vcpus", json!("many")),
+        &same,
+    );
+    case(
+        "unknown-config",
+        At::Loaded,
+        "ConfigInvalid",
+        &["machinesTypes"],
+        &set("/spec/config/machinesTypes", json!({})),
+        &same,
+    );
+    case(
+        "no-libvirt",
+        At::Provisioned,
+        "GrantInvalid",
+        &["grants.libvirt"],
+        &|object| without(object, "/spec/grants/libvirt"),
+        &same,
+    );
+    case(
+        "no-images",
+        At::Provisioned,
+        "GrantMissing",
+        &["grants.images", "urlPrefixes", "empty.raw"],
+        &|object| without(object, "/spec/grants/images"),
+        &same,
+    );
+    case(
+        "machine-type",
+        At::Provisioned,
+        "MachineTypeUnknown",
+        &["spec.machineType", "huge", "known: small"],
+        &same,
+        &set("/spec/machineType", json!("huge")),
+    );
 
     // Images.
     let wrong = format!("sha256:{}", "0".repeat(64));
-    case("digest", At::Provisioned, "ImageDigestMismatch", &["sha256:00000", &IMAGES.digest("empty.raw")], &set("/spec/config/images/empty/digest", json!(wrong)), &same);
+    case(
+        "digest",
+        At::Provisioned,
+        "ImageDigestMismatch",
+        &["sha256:00000", &IMAGES.digest("empty.raw")],
+        &set("/spec/config/images/empty/digest", json!(wrong)),
+        &same,
+    );
     case("truncated", At::Provisioned, "ImageUnusable", &["truncated.qcow2"], &image("truncated.qcow2"), &same);
     case("backed", At::Provisioned, "ImageUnusable", &["backed.qcow2", "backing file"], &image("backed.qcow2"), &same);
 
     // Hosts and keys.
-    case("unreachable", At::Healthy, "HostUnreachable", &["ssh://operator@127.0.0.1:9", "refused"], &set("/spec/grants/libvirt/hosts/hv/address", json!("ssh://operator@127.0.0.1:9")), &same);
+    case(
+        "unreachable",
+        At::Healthy,
+        "HostUnreachable",
+        &["ssh://operator@127.0.0.1:9", "refused"],
+        &set("/spec/grants/libvirt/hosts/hv/address", json!("ssh://operator@127.0.0.1:9")),
+        &same,
+    );
     let secret = |name: &'static str| set("/spec/grants/libvirt/hosts/hv/secret", json!(name));
     let port = ground.hypervisor.ssh_port.to_string();
-    case("unknown-key", At::Healthy, "HostKeyUnknown", &["unknown-key", "known_hosts", "SHA256:", "ssh-keyscan", &port], &secret("unknown-key"), &same);
-    case("other-key", At::Healthy, "HostKeyMismatch", &["other-key", "known_hosts", "SHA256:", &port], &secret("other-key"), &same);
-    case("passphrase", At::Healthy, "CredentialsInvalid", &["passphrase", "ssh-privatekey", "ssh-keygen -p"], &secret("passphrase"), &same);
-    case("refused-key", At::Healthy, "AuthenticationFailed", &["refused-key", "ssh-privatekey", "authorized_keys", "operator"], &secret("refused-key"), &same);
-    case("pool", At::Healthy, "PoolMissing", &["nowhere", "hv", "pool-start"], &set("/spec/grants/libvirt/hosts/hv/pools", json!(["nowhere"])), &same);
-    case("network", At::Healthy, "NetworkMissing", &["nonet", "hv", "net-start"], &set("/spec/grants/libvirt/hosts/hv/networks", json!(["nonet"])), &same);
+    case(
+        "unknown-key",
+        At::Healthy,
+        "HostKeyUnknown",
+        &["unknown-key", "known_hosts", "SHA256:", "ssh-keyscan", &port],
+        &secret("unknown-key"),
+        &same,
+    );
+    case(
+        "other-key",
+        At::Healthy,
+        "HostKeyMismatch",
+        &["other-key", "known_hosts", "SHA256:", &port],
+        &secret("other-key"),
+        &same,
+    );
+    case(
+        "passphrase",
+        At::Healthy,
+        "CredentialsInvalid",
+        &["passphrase", "ssh-privatekey", "ssh-keygen -p"],
+        &secret("passphrase"),
+        &same,
+    );
+    case(
+        "refused-key",
+        At::Healthy,
+        "AuthenticationFailed",
+        &["refused-key", "ssh-privatekey", "authorized_keys", "operator"],
+        &secret("refused-key"),
+        &same,
+    );
+    case(
+        "pool",
+        At::Healthy,
+        "PoolMissing",
+        &["nowhere", "hv", "pool-start"],
+        &set("/spec/grants/libvirt/hosts/hv/pools", json!(["nowhere"])),
+        &same,
+    );
+    case(
+        "network",
+        At::Healthy,
+        "NetworkMissing",
+        &["nonet", "hv", "net-start"],
+        &set("/spec/grants/libvirt/hosts/hv/networks", json!(["nonet"])),
+        &same,
+    );
     cases
 }
 
@@ -120,7 +229,10 @@ fn what_is_wrong_is_said_once_where_it_stands_and_costs_nobody_else() {
         folder.apply(&format!("{}-provider", case.name), &case.provider);
         folder.apply(&format!("{}-proxy", case.name), &case.proxy);
     }
-    folder.apply_text("cut", "apiVersion: crawl.example.com/v1alpha1\nkind: Proxy\nmetadata:\n  name: cut\nspec: {provider: [\n");
+    folder.apply_text(
+        "cut",
+        "apiVersion: crawl.example.com/v1alpha1\nkind: Proxy\nmetadata:\n  name: cut\nspec: {provider: [\n",
+    );
     folder.apply("good-provider", &provider("good", &ground));
     folder.apply("good-proxy", &proxy("good", "good", &services));
     let operator = Operator::start(&folder);

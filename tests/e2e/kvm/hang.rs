@@ -36,7 +36,9 @@ fn a_frozen_libvirtd_costs_its_own_proxies_alone_and_all_heals_by_itself() {
         checks.into_iter().find(|check| check.subject == format!("hosts/{place}"))
     };
     folder.until("a call to the frozen one ends, and its health says so", 120, || {
-        check("bad").is_some_and(|check| !check.healthy && ["LibvirtUnavailable", "HostUnreachable"].contains(&check.reason.as_str()))
+        check("bad").is_some_and(|check| {
+            !check.healthy && ["LibvirtUnavailable", "HostUnreachable"].contains(&check.reason.as_str())
+        })
     });
     assert!(check("good").unwrap().healthy);
     folder.until("a create there ends too", 120, || {

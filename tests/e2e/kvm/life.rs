@@ -32,7 +32,8 @@ fn as_rendered(ground: &Ground, domain: &str) -> Rendered {
     std::fs::set_permissions(at, std::fs::Permissions::from_mode(0o777)).unwrap();
     let passwords = at.join("passwords");
     std::fs::write(&passwords, file(PASSWORD_FILE).expect("a password file")).unwrap();
-    let rules = file("/etc/squid/squid.conf").expect("squid.conf").replace(PASSWORD_FILE, &passwords.display().to_string());
+    let rules =
+        file("/etc/squid/squid.conf").expect("squid.conf").replace(PASSWORD_FILE, &passwords.display().to_string());
     // Where a machine has a whole disk, squids that share this one need places of their own.
     let places = format!(
         "pid_filename none\nnetdb_filename none\ncache_log {0}/cache.log\naccess_log stdio:{0}/access.log\n",
@@ -102,7 +103,10 @@ fn two_proxies_serve_and_one_is_deleted_without_the_other() {
     drop(guest);
     assert_eq!(status_through(&also, target), 204);
     assert!(folder.is_ready("two"));
-    assert_eq!(folder.events("two").iter().filter(|(reason, _)| reason != "Provisioned" && reason != "Ready").count(), 0);
+    assert_eq!(
+        folder.events("two").iter().filter(|(reason, _)| reason != "Provisioned" && reason != "Ready").count(),
+        0
+    );
 
     // Then the other.
     folder.remove("two");

@@ -21,7 +21,11 @@ fn a_restarted_operator_keeps_what_is_ready() {
     let (before, events) = (machine(), folder.events("one"));
 
     for is_killed in [false, true] {
-        if is_killed { operator.kill() } else { operator.stop() }
+        if is_killed {
+            operator.kill()
+        } else {
+            operator.stop()
+        }
         let lines = folder.log().lines().count();
         operator = Operator::start(&folder);
         folder.until("it was looked at again", 60, || {

@@ -49,7 +49,10 @@ impl Key {
     fn new(hypervisor: &Hypervisor) -> Self {
         let folder = tempfile::Builder::new().prefix("e2e-kvm-key-").tempdir().unwrap();
         let path = folder.path().join("key");
-        let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "rotated", "-f"]).arg(&path).status();
+        let made = Command::new("ssh-keygen")
+            .args(["-q", "-t", "ed25519", "-N", "", "-C", "rotated", "-f"])
+            .arg(&path)
+            .status();
         assert!(made.unwrap().success());
         let line = std::fs::read_to_string(folder.path().join("key.pub")).unwrap();
         let authorized = hypervisor.keys.ed25519.with_file_name("authorized_keys");

@@ -19,7 +19,10 @@ fn two_proxies_of_one_name_in_two_namespaces_are_two_machines() {
     let _operator = Operator::start(&folder);
     let is_on = |namespace: &str| {
         let status = folder.proxy_in(namespace, "one").and_then(|proxy| proxy.status).unwrap_or_default();
-        status.conditions.iter().any(|condition| condition.type_ == "Provisioned" && ON.contains(&condition.reason.as_str()))
+        status
+            .conditions
+            .iter()
+            .any(|condition| condition.type_ == "Provisioned" && ON.contains(&condition.reason.as_str()))
     };
     folder.until("both are on", 90, || is_on("a") && is_on("b"));
     let domains = ["a", "b"].map(|namespace| folder.domain("p", namespace, "one"));
@@ -95,7 +98,8 @@ fn a_volume_of_our_disks_name_gives_no_machine_its_content_and_one_in_use_is_kep
     let made = std::fs::read(ground.file(&disk(&free))).unwrap();
     assert!(made.starts_with(b"QFI\xfb"), "an overlay of our own: no machine boots from a stranger's bytes");
 
-    folder.until("what is in use is said to be", 60, || folder.is_provisioned_as("used", &["VolumeInUse", "NameTaken"]));
+    folder
+        .until("what is in use is said to be", 60, || folder.is_provisioned_as("used", &["VolumeInUse", "NameTaken"]));
     let kept = std::fs::read(ground.file(&disk(&used))).unwrap();
     assert!(kept.starts_with(b"a stranger's"));
     virsh(&["destroy", "stranger"]);
@@ -133,7 +137,8 @@ fn two_providers_and_two_installations_share_a_hypervisor_and_a_pool() {
     folders[0].remove("of-p");
     folders[0].until("it is gone", 60, || folders[0].proxy("of-p").is_none());
     assert_eq!(ground.domains(&all[0]), Vec::<String>::new());
-    let mut expected: Vec<_> = all[1..].iter().flat_map(|domain| [format!("{domain}.disk.qcow2"), format!("{domain}.seed.img")]).collect();
+    let mut expected: Vec<_> =
+        all[1..].iter().flat_map(|domain| [format!("{domain}.disk.qcow2"), format!("{domain}.seed.img")]).collect();
     expected.sort();
     assert_eq!(ground.volumes_of_proxies(), expected);
     assert_eq!(all[1..].iter().map(|domain| ground.running_id(domain)).collect::<Vec<_>>(), ids[1..]);

@@ -182,8 +182,7 @@ impl Shared {
         // Pieces of each upload that have come.
         let mut pieces: HashMap<u32, usize> = HashMap::new();
         while let Some(message) = Message::read(&mut from)? {
-            let struck =
-                if is_up { self.goes(&message, &mut pieces, awaited) } else { self.comes(&message, awaited) };
+            let struck = if is_up { self.goes(&message, &mut pieces, awaited) } else { self.comes(&message, awaited) };
             if struck.is_err() {
                 return Ok(());
             }

@@ -15,7 +15,7 @@ use crate::support::relay::{Point, Relay, Step, points};
 use crate::support::{Folder, Ground, Operator, steady};
 
 /// Runs at once: a create waits for its polls most of the time.
-const AT_ONCE: usize = 6;
+const AT_ONCE: usize = 8;
 
 /// A folder with a Provider that reaches libvirtd through a relay, and one Proxy.
 struct Run {

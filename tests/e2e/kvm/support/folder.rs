@@ -105,6 +105,11 @@ impl Folder {
         serde_json::from_str(&self.get(&[arguments, &["-o", "json"]].concat())).unwrap()
     }
 
+    /// What the state holds of a kind; nothing before the operator has made its tables.
+    fn objects(&self, kind: Kind) -> Vec<String> {
+        self.database().and_then(|database| database.objects(kind).ok()).unwrap_or_default()
+    }
+
     fn database(&self) -> Option<Database> {
         self.state().join(FILE_NAME).exists().then(|| Database::open_read_only(&self.state()).ok()).flatten()
     }
@@ -114,14 +119,14 @@ impl Folder {
     }
 
     pub(crate) fn proxy_in(&self, namespace: &str, name: &str) -> Option<Proxy> {
-        let bodies = self.database()?.objects(Kind::Proxy).unwrap();
+        let bodies = self.objects(Kind::Proxy);
         let proxies = bodies.iter().map(|body| serde_json::from_str::<Proxy>(body).unwrap());
         let key = Key::proxy(namespace, name);
         proxies.into_iter().find(|proxy| Key::of_proxy(proxy) == key)
     }
 
     pub(crate) fn provider(&self, name: &str) -> Option<Provider> {
-        let bodies = self.database()?.objects(Kind::Provider).unwrap();
+        let bodies = self.objects(Kind::Provider);
         let providers = bodies.iter().map(|body| serde_json::from_str::<Provider>(body).unwrap());
         providers.into_iter().find(|provider| provider.metadata.name.as_deref() == Some(name))
     }

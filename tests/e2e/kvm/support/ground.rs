@@ -39,6 +39,9 @@ impl Ground {
 
     /// Where something answers 204 on the network of the guests.
     pub(crate) fn services(&self) -> Services {
+        // Started by the first who asks, by one at a time.
+        static STARTING: Mutex<()> = Mutex::new(());
+        let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         self.hypervisor.services(None).unwrap()
     }
 
@@ -92,9 +95,9 @@ impl Drop for Ground {
     }
 }
 
-/// Disk images that no machine boots from, in a folder of their own.
+/// Disk images that no machine boots from, in a folder that goes with the hypervisor.
 pub(crate) struct Images {
-    folder: tempfile::TempDir,
+    folder: PathBuf,
 }
 
 /// The images of all tests.
@@ -102,12 +105,13 @@ pub(crate) static IMAGES: LazyLock<Images> = LazyLock::new(Images::make);
 
 impl Images {
     fn make() -> Self {
-        let folder = tempfile::Builder::new().prefix("e2e-kvm-images-").tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+        let folder = steady().pool_dir.with_file_name("test-images");
+        std::fs::create_dir(&folder).unwrap();
+        let at = |name: &str| folder.join(name);
         // Several messages of libvirt's stream long.
         std::fs::write(at("empty.raw"), vec![0; 1 << 20]).unwrap();
         let qemu_img = |arguments: &[&str]| {
-            let status = Command::new("qemu-img").current_dir(folder.path()).args(arguments).output().unwrap();
+            let status = Command::new("qemu-img").current_dir(&folder).args(arguments).output().unwrap();
             assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
         };
         qemu_img(&["create", "-q", "-f", "qcow2", "whole.qcow2", "64M"]);
@@ -118,7 +122,7 @@ impl Images {
     }
 
     pub(crate) fn prefix(&self) -> String {
-        format!("file://{}/", self.folder.path().display())
+        format!("file://{}/", self.folder.display())
     }
 
     pub(crate) fn url(&self, name: &str) -> String {
@@ -126,7 +130,7 @@ impl Images {
     }
 
     pub(crate) fn digest(&self, name: &str) -> String {
-        digest(&self.folder.path().join(name))
+        digest(&self.folder.join(name))
     }
 }
 

@@ -75,9 +75,7 @@ fn rate(time: Duration) -> f64 {
 fn random(file: &Path) -> Result<String> {
     let mut content = std::io::BufReader::new(std::fs::File::open("/dev/urandom")?).take(MIB << 20);
     std::io::copy(&mut content, &mut std::fs::File::create(file)?)?;
-    let mut hasher = Sha256::new();
-    std::io::copy(&mut std::fs::File::open(file)?, &mut hasher)?;
-    Ok(format!("sha256:{}", hex::encode(hasher.finalize())))
+    Ok(format!("sha256:{}", hex::encode(Sha256::digest(std::fs::read(file)?))))
 }
 
 /// Has the image brought into the pool: the name of its volume, the time of the upload, the time of all.

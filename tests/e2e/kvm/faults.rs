@@ -145,7 +145,14 @@ fn cases(ground: &Ground, services: &proxy_operator_harness::Services) -> Vec<Ca
         &image("truncated.qcow2"),
         &same,
     );
-    case("backed", At::Provisioned, "ImageUnusable", &["backed.qcow2", "backing file"], &image("backed.qcow2"), &same);
+    case(
+        "backed",
+        At::Provisioned,
+        "ImageUnusable",
+        &["image empty", "backing file", "qemu-img convert"],
+        &image("backed.qcow2"),
+        &same,
+    );
 
     // Hosts and keys.
     case(

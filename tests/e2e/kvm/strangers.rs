@@ -98,8 +98,7 @@ fn a_strangers_volume_of_our_disks_name_is_booted_by_nobody_and_is_kept_while_in
     let made = std::fs::read(ground.file(&disk(&free))).unwrap();
     assert!(made.starts_with(b"QFI\xfb"), "an overlay of our own: no machine boots from a stranger's bytes");
 
-    folder
-        .until("what is in use is said to be", 60, || folder.is_provisioned_as("used", &["NameTaken"]));
+    folder.until("what is in use is said to be", 60, || folder.is_provisioned_as("used", &["NameTaken"]));
     let kept = std::fs::read(ground.file(&disk(&used))).unwrap();
     assert!(kept.starts_with(b"a stranger's"));
     virsh(&["destroy", "stranger"]);

@@ -114,7 +114,7 @@ fn cases(ground: &Ground, services: &proxy_operator_harness::Services) -> Vec<Ca
         "no-images",
         At::Provisioned,
         "GrantMissing",
-        &["grants.images", "urlPrefixes", "empty.raw"],
+        &["images.ensure", "spec.grants.images"],
         &|object| without(object, "/spec/grants/images"),
         &same,
     );
@@ -137,8 +137,22 @@ fn cases(ground: &Ground, services: &proxy_operator_harness::Services) -> Vec<Ca
         &set("/spec/config/images/empty/digest", json!(wrong)),
         &same,
     );
-    case("truncated", At::Provisioned, "ImageUnusable", &["truncated.qcow2"], &image("truncated.qcow2"), &same);
-    case("backed", At::Provisioned, "ImageUnusable", &["backed.qcow2", "backing file"], &image("backed.qcow2"), &same);
+    case(
+        "truncated",
+        At::Provisioned,
+        "ImageUnusable",
+        &["image empty", "100 bytes", "cut off"],
+        &image("truncated.qcow2"),
+        &same,
+    );
+    case(
+        "backed",
+        At::Provisioned,
+        "ImageUnusable",
+        &["image empty", "backing file", "qemu-img convert"],
+        &image("backed.qcow2"),
+        &same,
+    );
 
     // Hosts and keys.
     case(

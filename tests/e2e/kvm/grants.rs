@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::guest::until_on;
+use crate::support::guest::{bring_up, until_on};
 use crate::support::manifests::{host, provider, proxy, with};
 use crate::support::{Folder, Ground, Operator, steady};
 
@@ -18,7 +18,7 @@ fn a_proxy_on_a_host_without_a_grant_is_unresolvable_and_is_let_go_when_deleted(
         folder.apply(name, &with(proxy(name, "p", &services), "/spec/placement", json!(["gone"])));
     }
     let operator = Operator::start(&folder);
-    until_on(&folder, "one");
+    let _guest = bring_up(&folder, &gone, "p", "one");
     until_on(&folder, "two");
     let domains = ["one", "two"].map(|name| folder.domain("p", "default", name));
     let ids = domains.each_ref().map(|domain| gone.running_id(domain));
@@ -29,6 +29,7 @@ fn a_proxy_on_a_host_without_a_grant_is_unresolvable_and_is_let_go_when_deleted(
     assert!(said.contains("host gone") && said.contains("grants.libvirt.hosts") && said.contains("kept"), "{said}");
     assert_eq!(domains.each_ref().map(|domain| gone.running_id(domain)), ids, "its machine is left alone");
     assert_eq!(kept.volumes(), Vec::<String>::new(), "and none is made elsewhere");
+    assert!(!folder.has_event("one", "InstanceVanished"), "a slip in the grant is no machine that vanished");
 
     folder.remove("one");
     folder.until("it is released", 60, || folder.proxy("one").is_none());

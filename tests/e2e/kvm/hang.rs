@@ -1,11 +1,27 @@
 //! A hypervisor that stands still, and one beside it that does not.
 
-use proxy_operator_harness::Daemon;
+use proxy_operator_harness::{Daemon, Hypervisor};
 use serde_json::json;
 
 use crate::support::guest::{bring_up, until_on};
 use crate::support::manifests::{host, provider, proxy, with};
 use crate::support::{Folder, Ground, Operator, shaken, steady};
+
+/// A libvirtd that stands still until this is dropped: when the test fails, what clears up after it waits for it.
+struct Frozen(&'static Hypervisor);
+
+impl Frozen {
+    fn new(hypervisor: &'static Hypervisor) -> Self {
+        hypervisor.freeze(Daemon::Libvirtd).unwrap();
+        Self(hypervisor)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = self.0.thaw(Daemon::Libvirtd);
+    }
+}
 
 #[test]
 fn a_frozen_libvirtd_costs_its_own_proxies_alone_and_all_heals_by_itself() {
@@ -27,7 +43,7 @@ fn a_frozen_libvirtd_costs_its_own_proxies_alone_and_all_heals_by_itself() {
     let domain = folder.domain("p", "default", "bad-1");
     let before = bad.running_id(&domain);
 
-    hypervisor.freeze(Daemon::Libvirtd).unwrap();
+    let frozen = Frozen::new(hypervisor);
     folder.apply("bad-2", &placed("bad-2", "bad"));
     folder.apply("good-1", &placed("good-1", "good"));
     let _guest = bring_up(&folder, &good, "p", "good-1");
@@ -46,7 +62,7 @@ fn a_frozen_libvirtd_costs_its_own_proxies_alone_and_all_heals_by_itself() {
     });
     assert!(folder.is_ready("good-1"));
 
-    hypervisor.thaw(Daemon::Libvirtd).unwrap();
+    drop(frozen);
     folder.until("the other heals", 150, || check("bad").is_some_and(|check| check.healthy));
     until_on(&folder, "bad-2");
     assert_eq!(bad.running_id(&domain), before, "what ran there runs on");

@@ -12,7 +12,8 @@
 //! - `grants`: a host that is taken out of its Provider's grants
 //!
 //! It needs root and the packages of `tests/setup/packages.sh`. `KVM_TEST_LOG_LEVEL=2` makes the operator log each
-//! document that it sends to libvirt; the end of its log is shown when a test fails.
+//! document that it sends to libvirt; the end of its log is shown when a test fails. `KVM_TEST_HYPERVISOR` is what the names
+//! of the hypervisors begin with, at most 11 bytes; default `hve`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::print_stdout)]
 
 mod crash;

@@ -63,7 +63,7 @@ fn a_machine_that_was_switched_off_is_started_and_one_that_was_forgotten_is_made
     operator.stop();
     let operator = Operator::start(&folder);
     folder.until("the one is told to be off", 60, || folder.has_event("off", "InstanceStopped"));
-    folder.until("the other is told to be gone", 60, || folder.has_event("forgotten", "InstanceVanished"));
+    folder.until("the other is told to be gone", 60, || folder.has_event("forgotten", "DomainMissing"));
     drop(first);
     until_on(&folder, "off");
     until_on(&folder, "forgotten");

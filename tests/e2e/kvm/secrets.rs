@@ -5,6 +5,7 @@ use std::process::Command;
 
 use proxy_operator_harness::{Hypervisor, Options};
 
+use crate::support::ground::name;
 use crate::support::guest::{bring_up, until_on};
 use crate::support::manifests::{provider, proxy};
 use crate::support::{Folder, Ground, Operator, shaken, steady};
@@ -112,7 +113,7 @@ fn fingerprint(key: &Path) -> String {
 fn an_sshd_that_forbids_forwarding_serves_through_a_command() {
     let options = Options { streamlocal: false, ..Options::default() };
     // For the life of this program, as the shared ones.
-    let hypervisor: &'static Hypervisor = Box::leak(Box::new(Hypervisor::up("hve3", &options).unwrap()));
+    let hypervisor: &'static Hypervisor = Box::leak(Box::new(Hypervisor::up(&name(3), &options).unwrap()));
     let ground = Ground::new(hypervisor, "forbidden");
     let services = ground.services();
     let folder = Folder::new();

@@ -6,16 +6,22 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use proxy_operator_harness::{Hypervisor, Services, shared};
 
+/// The names of the hypervisors. Two worktrees that test at one time need names of their own.
+pub(crate) fn name(number: usize) -> String {
+    let stem = std::env::var("KVM_TEST_HYPERVISOR").unwrap_or_else(|_| "hve".to_owned());
+    format!("{stem}{number}")
+}
+
 /// The hypervisor of tests that leave its daemons alone.
 pub(crate) fn steady() -> &'static Hypervisor {
-    shared("hve1").unwrap()
+    shared(&name(1)).unwrap()
 }
 
 /// The hypervisor whose daemons are frozen, killed and restarted, by one test at a time.
 pub(crate) fn shaken() -> (&'static Hypervisor, MutexGuard<'static, ()>) {
     static ONE: Mutex<()> = Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    (shared("hve2").unwrap(), guard)
+    (shared(&name(2)).unwrap(), guard)
 }
 
 /// A storage pool of a test's own, so that what is left in it is the test's own too.

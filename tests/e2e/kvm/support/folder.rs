@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use proxy_operator::store::standalone::database::{Database, FILE_NAME, Fault};
+use proxy_operator::store::standalone::database::{Database, Fault};
 use proxy_operator::store::{Key, Kind};
 use proxy_operator_api::condition::{self, Condition};
 use proxy_operator_api::proxy::Phase;
@@ -111,7 +111,7 @@ impl Folder {
     }
 
     fn database(&self) -> Option<Database> {
-        self.state().join(FILE_NAME).exists().then(|| Database::open_read_only(&self.state()).ok()).flatten()
+        Database::open_read_only(&self.state()).ok().flatten()
     }
 
     pub(crate) fn proxy(&self, name: &str) -> Option<Proxy> {

@@ -38,7 +38,10 @@ pub(crate) fn place(
         match host.info(name) {
             Err(error) => {
                 // The Provider's health tells it once; here it comes with each attempt.
-                log::debug("host passed over", &[("host", &name), ("reason", &error.reason), ("error", &error.message)]);
+                log::debug(
+                    "host passed over",
+                    &[("host", &name), ("reason", &error.reason), ("error", &error.message)],
+                );
                 lacks.push(format!("{name} cannot be asked ({})", error.reason));
                 unasked.get_or_insert(error);
             }

@@ -37,7 +37,7 @@ pub(crate) fn place(
         }
         match host.info(name) {
             Err(error) => {
-                log::warn("host passed over", &[("host", &name), ("reason", &error.reason), ("error", &error.message)]);
+                log::info("host passed over", &[("host", &name), ("reason", &error.reason), ("error", &error.message)]);
                 lacks.push(format!("{name} cannot be asked ({})", error.reason));
                 unasked.get_or_insert(error);
             }

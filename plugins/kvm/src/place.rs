@@ -37,7 +37,8 @@ pub(crate) fn place(
         }
         match host.info(name) {
             Err(error) => {
-                log::info("host passed over", &[("host", &name), ("reason", &error.reason), ("error", &error.message)]);
+                // The Provider's health tells it once; here it comes with each attempt.
+                log::debug("host passed over", &[("host", &name), ("reason", &error.reason), ("error", &error.message)]);
                 lacks.push(format!("{name} cannot be asked ({})", error.reason));
                 unasked.get_or_insert(error);
             }

@@ -6,6 +6,8 @@
 //! - a proxy that serves without credentials is open, unless the operator's own source is allowed to
 //! - the exact status counts, and the time is bounded
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::time::{Duration, Instant};
 
 use proxy_operator::probe::{Target, probe};

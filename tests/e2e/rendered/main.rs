@@ -7,6 +7,8 @@
 //! - ports of other services than the web's are refused
 //! - the document is valid, and cloud-init has no warning about it
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 use proxy_operator_core::provider::{Access, Credential, Software};
 use proxy_operator_core::sensitive::Sensitive;
 use proxy_operator_core::squid;

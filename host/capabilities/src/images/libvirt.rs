@@ -1,7 +1,9 @@
-//! libvirt's pools as base images see them: each method a few calls of the seam, on the hypervisor's shared connections.
+//! libvirt's pools as base images see them: each method a few calls of the seam, on the hypervisor's shared
+//! connections.
 //!
 //! Small reads and writes go with everybody's calls; what takes long goes with the uploads.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -16,17 +18,18 @@ use virt_sys as sys;
 
 use super::download::cancelled;
 use super::limits::ImageLimits;
-use super::pool::{Content, Created, ImagePool, Pools, VolumeInfo};
+use super::pool::{Content, Created, ImagePool, Pools, Users, VolumeInfo};
 use crate::libvirt::compose;
 use crate::libvirt::connection::{Call, Hypervisor, Line, Session};
 use crate::libvirt::domains::is_on;
 use crate::libvirt::error::Failure;
 use crate::libvirt::hypervisors::Hypervisors;
-use crate::libvirt::seam::{DomainRef, PoolRef, VolumeRef};
+use crate::libvirt::seam::{DomainRef, PoolRef};
 use crate::libvirt::volumes::{describe_if_there, remove, volume_if_there};
 use crate::libvirt::xml::Element;
 use crate::limits::Limits;
 use crate::ssh::address::Address;
+use crate::ssh::remote_socket;
 
 /// The pools of the hypervisors that this process is connected to.
 pub struct LibvirtPools {
@@ -68,7 +71,7 @@ impl Pools for LibvirtPools {
             identity: format!(
                 "{address} {} {}",
                 secret.as_deref().unwrap_or_default(),
-                socket.as_deref().unwrap_or_default()
+                remote_socket(socket.as_deref())
             ),
             label: Arc::from(name),
             pool: Arc::from(pool),
@@ -223,17 +226,27 @@ impl ImagePool for LibvirtPool {
         .await
     }
 
-    async fn users(&self, volume: &str) -> Result<Vec<String>> {
-        let name = volume.to_owned();
-        self.change_with(move |session, pool| {
-            let Some(volume) = volume_if_there(session, pool, &name)? else { return Ok(Vec::new()) };
-            let Some(path) = describe_if_there(session, pool, &volume)?.map(|found| found.path) else {
-                return Ok(Vec::new());
-            };
-            let mut users = volumes_on(session, pool, &name, &path)?;
+    async fn users(&self) -> Result<Users> {
+        self.change_with(|session, pool| {
+            let mut found = Vec::new();
+            for volume in session.seam.volumes(pool)? {
+                // One that went meanwhile stands on nothing.
+                if let Some(described) = describe_if_there(session, pool, &volume)? {
+                    found.push((volume.name, described));
+                }
+            }
+            let names: BTreeMap<&str, &str> =
+                found.iter().map(|(name, described)| (described.path.as_str(), name.as_str())).collect();
+            let mut users = Users::new();
+            let mut add = |used: &str, user: String| users.entry(used.to_owned()).or_default().push(user);
+            for (name, described) in &found {
+                if let Some(used) = described.backing.as_deref().and_then(|backing| names.get(backing)) {
+                    add(used, name.clone());
+                }
+            }
             for (domain, state) in session.seam.domain_states()? {
-                if uses(session, &domain, is_on(state), &pool.name, &name, &path)? {
-                    users.push(format!("domain {}", domain.name));
+                for used in volumes_of(session, &domain, is_on(state), &pool.name, &names)? {
+                    add(&used, format!("domain {}", domain.name));
                 }
             }
             Ok(users)
@@ -257,45 +270,42 @@ impl ImagePool for LibvirtPool {
     }
 }
 
-/// The volumes of a pool that stand on this one.
-fn volumes_on(session: &Session<'_>, pool: &PoolRef, name: &str, path: &str) -> Outcome<Vec<String>> {
-    let others: Vec<VolumeRef> = session.seam.volumes(pool)?.into_iter().filter(|volume| volume.name != name).collect();
-    let mut users = Vec::new();
-    for volume in others {
-        let backing = describe_if_there(session, pool, &volume)?.and_then(|found| found.backing);
-        if backing.as_deref() == Some(path) {
-            users.push(volume.name);
-        }
-    }
-    Ok(users)
-}
-
-/// Whether a domain has a volume among its disks or beneath them, as it is defined or as it runs.
-fn uses(session: &Session<'_>, domain: &DomainRef, on: bool, pool: &str, volume: &str, path: &str) -> Outcome<bool> {
+/// The volumes of a pool that a domain has among its disks or beneath them, as it is defined and as it runs.
+fn volumes_of(
+    session: &Session<'_>,
+    domain: &DomainRef,
+    on: bool,
+    pool: &str,
+    names: &BTreeMap<&str, &str>,
+) -> Outcome<BTreeSet<String>> {
+    let mut used = BTreeSet::new();
     let documents: &[bool] = if on { &[true, false] } else { &[true] };
     for inactive in documents {
         let xml = match session.seam.domain_xml(domain, *inactive) {
             Ok(xml) => xml,
             // It went meanwhile.
-            Err(failure) if failure.is(sys::VIR_ERR_NO_DOMAIN) => return Ok(false),
+            Err(failure) if failure.is(sys::VIR_ERR_NO_DOMAIN) => break,
             Err(failure) => return Err(failure),
         };
         let root = Element::parse(&xml);
-        let mut disks = root.iter().filter_map(|root| root.child("devices")).flat_map(|devices| devices.all("disk"));
-        if disks.any(|disk| names(disk, pool, volume, path)) {
-            return Ok(true);
-        }
+        let disks = root.iter().filter_map(|root| root.child("devices")).flat_map(|devices| devices.all("disk"));
+        disks.for_each(|disk| collect(disk, pool, names, &mut used));
     }
-    Ok(false)
+    Ok(used)
 }
 
-/// Whether a disk, or what it stands on as far as libvirt says it, is this volume.
-fn names(element: &Element, pool: &str, volume: &str, path: &str) -> bool {
-    let here = element.all("source").any(|source| {
-        let by_name = source.attribute("pool") == Some(pool) && source.attribute("volume") == Some(volume);
-        by_name || (!path.is_empty() && source.attribute("file").or(source.attribute("dev")) == Some(path))
-    });
-    here || element.all("backingStore").any(|backing| names(backing, pool, volume, path))
+/// The volumes of a pool that a disk, or what it stands on as far as libvirt says it, is.
+fn collect(element: &Element, pool: &str, names: &BTreeMap<&str, &str>, used: &mut BTreeSet<String>) {
+    for source in element.all("source") {
+        if let Some(volume) = source.attribute("volume").filter(|_| source.attribute("pool") == Some(pool)) {
+            used.insert(volume.to_owned());
+        }
+        let path = source.attribute("file").or(source.attribute("dev"));
+        if let Some(volume) = path.and_then(|path| names.get(path)) {
+            used.insert((*volume).to_owned());
+        }
+    }
+    element.all("backingStore").for_each(|backing| collect(backing, pool, names, used));
 }
 
 /// Reads a file for an upload: counts, and ends when the upload does.
@@ -321,17 +331,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_names_a_volume_by_pool_path_or_chain() {
-        let disk = |inner: &str| Element::parse(&format!("<disk>{inner}</disk>")).unwrap();
-        let used = |inner: &str| names(&disk(inner), "default", "base", "/p/base");
-        assert!(used("<source pool='default' volume='base'/>"));
-        assert!(used("<source file='/p/base'/>"));
-        assert!(used("<source dev='/p/base'/>"));
-        assert!(used(
-            "<source file='/p/x'/><backingStore><source file='/p/y'/><backingStore><source file='/p/base'/></backingStore></backingStore>"
-        ));
-        assert!(!used("<source pool='other' volume='base'/>"));
-        assert!(!used("<source file='/p/x'/><backingStore/>"));
+    fn a_disk_names_volumes_by_pool_path_and_chain() {
+        let names = BTreeMap::from([("/p/base", "base"), ("/p/x", "x")]);
+        let used = |inner: &str| {
+            let mut used = BTreeSet::new();
+            let disk = Element::parse(&format!("<disk>{inner}</disk>")).unwrap();
+            collect(&disk, "default", &names, &mut used);
+            used.into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(used("<source pool='default' volume='base'/>"), ["base"]);
+        assert_eq!(used("<source file='/p/base'/>"), ["base"]);
+        assert_eq!(used("<source dev='/p/base'/>"), ["base"]);
+        let chain = "<source file='/p/x'/><backingStore><source file='/p/y'/>
+            <backingStore><source file='/p/base'/></backingStore></backingStore>";
+        assert_eq!(used(chain), ["base", "x"]);
+        assert_eq!(used("<source pool='other' volume='base'/><backingStore/>"), [""; 0]);
     }
 
     #[test]

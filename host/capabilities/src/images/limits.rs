@@ -38,6 +38,9 @@ pub struct ImageLimits {
     pub claim_settle: Duration,
     /// How long a pool may be busy with itself after an upload (libvirt refreshes it then), until that is an error.
     pub pool_busy: Duration,
+    /// The peace after a pool could not be asked. It is short and does not grow: nothing was fetched, and dials to a
+    /// hypervisor have a peace of their own, which ends at once when a Secret changes.
+    pub retry_asking: Duration,
     /// The peace after a first transient failure; it doubles, with jitter.
     pub retry_transient: Duration,
     /// The longest peace after transient failures.
@@ -81,8 +84,9 @@ impl Default for ImageLimits {
             claim_stale: Duration::from_secs(90),
             claim_settle: Duration::from_secs(3),
             pool_busy: Duration::from_secs(60),
+            retry_asking: Duration::from_secs(2),
             retry_transient: Duration::from_secs(5),
-            retry_transient_most: Duration::from_secs(5 * 60),
+            retry_transient_most: Duration::from_secs(2 * 60),
             retry_permanent: Duration::from_secs(60),
             retry_permanent_most: Duration::from_secs(30 * 60),
         }

@@ -2,6 +2,7 @@
 //!
 //! Every method may be called twice for one purpose: a call that met a dead connection is made again.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -47,6 +48,9 @@ pub struct Content {
     pub cancelled: tokio_util::sync::CancellationToken,
 }
 
+/// Who stands on which volume.
+pub type Users = BTreeMap<String, Vec<String>>;
+
 /// A storage pool of a hypervisor.
 #[async_trait]
 pub trait ImagePool: Send + Sync {
@@ -70,8 +74,9 @@ pub trait ImagePool: Send + Sync {
     async fn upload(&self, volume: &str, content: Content) -> Result<()>;
     /// Deletes a volume; absent is well.
     async fn delete(&self, volume: &str) -> Result<()>;
-    /// Who stands on a volume: volumes and domains, by name. Costs a call for each volume.
-    async fn users(&self, volume: &str) -> Result<Vec<String>>;
+    /// Who stands on volumes of this pool, volumes and domains, by the name of the volume they stand on. Costs a call
+    /// for each volume and each domain.
+    async fn users(&self) -> Result<Users>;
     /// Bytes that are free, where the pool says it.
     async fn available(&self) -> Result<Option<u64>>;
     /// Makes the pool look at what it holds.

@@ -22,7 +22,7 @@ use super::pool::{ImagePool, Pools};
 use super::progress::{Phase, Progress};
 use super::stock;
 use super::stored::{self, StoredImage};
-use super::transfer::{Key, Policy, Running, State, Table, peace};
+use super::transfer::{Failure, Key, Policy, Running, State, Table};
 use super::upload::{Tokens, Upload};
 
 /// Downloads, verifies and uploads base images. One a process; cheap to clone.
@@ -143,28 +143,39 @@ impl ImageService {
             tokio::spawn(async move { service.transfer(&*pool, &key, &running).await })
         };
         let outcome = task.await.unwrap_or_else(|error| {
-            Err(Error::internal("ImageTransferPanicked", format!("a transfer failed in this process: {error}")))
+            let error = Error::internal("ImageTransferPanicked", format!("a transfer failed in this process: {error}"));
+            Err(Failure::Bringing(error))
         });
         let state = match outcome {
             _ if running.cancelled.is_cancelled() => None,
             Ok(image) => Some(State::Ready(image)),
-            Err(error) => {
-                let wait = peace(&error, attempts, &self.0.limits);
+            Err(failure) => {
+                let (error, wait, attempts) = failure.into_error(attempts, &self.0.limits);
                 tracing::warn!(
                     target: "images", image = %key.request, place = running.place, reason = error.reason, error = %error,
                     next_attempt_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX), "image transfer failed"
                 );
-                Some(State::Failed { error, until: Instant::now() + wait, attempts: attempts.saturating_add(1) })
+                Some(State::Failed { error, until: Instant::now() + wait, attempts })
             }
         };
         self.0.table.end(&key, &running, state);
     }
 
-    async fn transfer(&self, pool: &dyn ImagePool, key: &Key, running: &Arc<Running>) -> Result<BaseImage> {
-        let Key { hypervisor, pool: _, request, policy } = key;
-        if let Some(found) = self.find(pool, key).await? {
-            return Ok(found);
+    async fn transfer(
+        &self,
+        pool: &dyn ImagePool,
+        key: &Key,
+        running: &Arc<Running>,
+    ) -> std::result::Result<BaseImage, Failure> {
+        match self.find(pool, key).await.map_err(Failure::Asking)? {
+            Some(found) => Ok(found),
+            None => self.bring(pool, key, running).await.map_err(Failure::Bringing),
         }
+    }
+
+    /// From its source into the pool.
+    async fn bring(&self, pool: &dyn ImagePool, key: &Key, running: &Arc<Running>) -> Result<BaseImage> {
+        let Key { hypervisor, pool: _, request, policy } = key;
         let image = self.download(key, running).await?;
         let progress = Arc::new(Progress::default());
         progress.enter(Phase::Verifying, None);

@@ -13,7 +13,7 @@ use proxy_operator_core::error::Result;
 
 use super::limits::{ImageLimits, MARKER_BYTES};
 use super::name::BaseName;
-use super::pool::ImagePool;
+use super::pool::{ImagePool, Users};
 use super::stock::{self, Stock};
 
 /// How much of an image is there.
@@ -56,18 +56,19 @@ pub async fn list(pool: &dyn ImagePool) -> Result<Vec<StoredImage>> {
             names.insert(name.to_string(), name);
         }
     }
+    let mut users = if names.is_empty() { Users::new() } else { pool.users().await? };
     let mut images = Vec::new();
     for name in names.into_values() {
-        images.push(describe(pool, &name).await?);
+        let users = users.remove(&name.to_string()).unwrap_or_default();
+        images.push(describe(pool, &name, users).await?);
     }
     Ok(images)
 }
 
-async fn describe(pool: &dyn ImagePool, name: &BaseName) -> Result<StoredImage> {
+async fn describe(pool: &dyn ImagePool, name: &BaseName, users: Vec<String>) -> Result<StoredImage> {
     let volume = name.to_string();
     let stock = stock::look(pool, name).await?;
     let found = pool.look(&volume).await?;
-    let users = if found.is_some() { pool.users(&volume).await? } else { Vec::new() };
     let condition = match &stock {
         Stock::Whole(_) => Condition::Whole,
         Stock::Partial(_) => Condition::Partial,
@@ -92,33 +93,31 @@ pub async fn prune(
     let mut doomed: Vec<StoredImage> =
         list(pool).await?.into_iter().filter(|image| image.users.is_empty() && !keep(image)).collect();
     retain_abandoned(pool, &mut doomed, limits).await?;
-    let mut pruned = Vec::new();
-    for image in doomed {
+    // The markers first: from here on nobody is told that these images are there.
+    let mut markers = Vec::new();
+    for image in &doomed {
         let Some((name, _)) = BaseName::parse(&image.volume) else { continue };
-        if is_used(pool, &image.volume).await? {
-            continue;
-        }
-        let marker = pool.read(&name.marker(), MARKER_BYTES as u64).await?;
-        // The marker first: from here on nobody is told that the image is there.
+        markers.push((name.marker(), pool.read(&name.marker(), MARKER_BYTES as u64).await?));
         pool.delete(&name.marker()).await?;
-        if is_used(pool, &image.volume).await? {
+    }
+    let users = if doomed.is_empty() { Users::new() } else { pool.users().await? };
+    let mut pruned = Vec::new();
+    for (image, (marker, content)) in doomed.into_iter().zip(markers) {
+        if users.contains_key(&image.volume) {
             // Somebody was faster, and the image is as it was.
-            if let Some(marker) = marker {
-                pool.create(&name.marker(), MARKER_BYTES as u64).await?;
-                pool.write(&name.marker(), marker).await?;
+            if let Some(content) = content {
+                pool.create(&marker, MARKER_BYTES as u64).await?;
+                pool.write(&marker, content).await?;
             }
             continue;
         }
+        let Some((name, _)) = BaseName::parse(&image.volume) else { continue };
         pool.delete(&image.volume).await?;
         pool.delete(&name.claim()).await?;
         tracing::info!(target: "images", pool = pool.name(), volume = image.volume, bytes = image.bytes, "base image removed");
         pruned.push(image);
     }
     Ok(pruned)
-}
-
-async fn is_used(pool: &dyn ImagePool, volume: &str) -> Result<bool> {
-    Ok(pool.look(volume).await?.is_some() && !pool.users(volume).await?.is_empty())
 }
 
 /// Leaves out what is being uploaded: its claim moves while one looks. Whose claim it is does not matter here, since

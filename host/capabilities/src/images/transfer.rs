@@ -198,9 +198,34 @@ impl Table {
     }
 }
 
+/// Why a transfer failed, and where.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// The pool could not be asked what it holds.
+    Asking(Error),
+    /// What was asked for could not be brought.
+    Bringing(Error),
+}
+
+impl Failure {
+    /// The error, how long the transfer is left in peace after so many failures in a row, and how many they are now.
+    pub fn into_error(self, attempts: u32, limits: &ImageLimits) -> (Error, Duration, u32) {
+        match self {
+            Self::Asking(error) => {
+                let asked = error.retry_after.unwrap_or_default();
+                (error, limits.retry_asking.max(asked.min(limits.retry_transient)), attempts)
+            }
+            Self::Bringing(error) => {
+                let wait = peace(&error, attempts, limits);
+                (error, wait, attempts.saturating_add(1))
+            }
+        }
+    }
+}
+
 /// How long a failed transfer is left in peace: twice as long each time, half of it by chance, and at least what the
 /// server asked for.
-pub fn peace(error: &Error, attempts: u32, limits: &ImageLimits) -> Duration {
+fn peace(error: &Error, attempts: u32, limits: &ImageLimits) -> Duration {
     let (first, most) = match error.code {
         ErrorCode::Unavailable | ErrorCode::DeadlineExceeded | ErrorCode::Internal => {
             (limits.retry_transient, limits.retry_transient_most)

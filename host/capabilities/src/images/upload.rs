@@ -208,7 +208,7 @@ impl Upload<'_> {
     }
 
     async fn check_unused(&self, volume: &str, why: &str) -> Result<()> {
-        let users = self.pool.users(volume).await?;
+        let users = self.pool.users().await?.remove(volume).unwrap_or_default();
         if users.is_empty() {
             return Ok(());
         }

@@ -14,6 +14,7 @@ use super::policy::Scope;
 use super::qcow2;
 use super::seam::{DomainRef, PoolRef, VolumeRef};
 use super::xml::{Element, text_of};
+use crate::images::name::{BaseName, Kind};
 use crate::limits::CAPACITY_ROUNDING_BYTES;
 
 /// The shortest content that overwrites a volume in place. Behind a shorter one would stand what was there before, and
@@ -220,9 +221,22 @@ fn read(xml: &str) -> Option<Described> {
     })
 }
 
+/// A base image that comes into use is whole. One that is only on its way is replaced by whoever brings it, unless it
+/// is in use: a plugin could keep it from all other Providers.
+pub fn check_base_image(scope: &Scope, session: &Session<'_>, pool: &PoolRef, name: &str) -> Result<()> {
+    let Some((base, Kind::Image)) = BaseName::parse(name) else { return Ok(()) };
+    if volume_if_there(session, pool, &base.marker())?.is_some() {
+        return Ok(());
+    }
+    let what =
+        format!("{}: the base image {name} is not there, or not whole yet; ask for it with `images`", scope.host());
+    Err(Error::unavailable("ImageNotReady", what).into())
+}
+
 /// What a volume is to stand on.
 fn backing(scope: &Scope, session: &Session<'_>, pool: &PoolRef, name: &str, spec: &VolumeSpec) -> Result<Backing> {
     scope.backing(name)?;
+    check_base_image(scope, session, pool, name)?;
     let volume = session.seam.volume(pool, name)?;
     let described = describe(session, &volume)?;
     let format = described.format.ok_or_else(|| {

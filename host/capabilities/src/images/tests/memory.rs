@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::super::format;
-use super::super::pool::{Content, Created, ImagePool, Pools, VolumeInfo};
+use super::super::pool::{Content, Created, ImagePool, Pools, Users, VolumeInfo};
 use super::*;
 
 #[derive(Clone, Debug)]
@@ -180,13 +180,15 @@ impl ImagePool for MemoryPool {
         Ok(())
     }
 
-    async fn users(&self, volume: &str) -> Result<Vec<String>> {
+    async fn users(&self) -> Result<Users> {
         let volumes = self.disk.volumes.lock().unwrap();
-        Ok(volumes
-            .iter()
-            .filter(|(_, other)| other.backing.as_deref() == Some(volume))
-            .map(|(name, _)| name.clone())
-            .collect())
+        let mut users = Users::new();
+        for (name, volume) in &*volumes {
+            if let Some(backing) = &volume.backing {
+                users.entry(backing.clone()).or_default().push(name.clone());
+            }
+        }
+        Ok(users)
     }
 
     async fn available(&self) -> Result<Option<u64>> {

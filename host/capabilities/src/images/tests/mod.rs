@@ -4,6 +4,7 @@
 //! - `keeping`: who shares a transfer, what is remembered, what ends with a grant
 //! - `crashing`: an operator that dies at each step, two that share a pool, images in use
 //! - `pruning`: what is listed and removed
+//! - `tls`: certificates
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ mod keeping;
 mod memory;
 mod pruning;
 mod server;
+mod tls;
 
 /// Limits that do not make a test wait.
 fn quick() -> ImageLimits {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use proxy_operator::store::standalone::database::{Database, FILE_NAME, Fault};
+use proxy_operator::store::standalone::database::{Database, Fault};
 use proxy_operator::store::{Key, Kind};
 use proxy_operator_api::condition::{self, Condition};
 use proxy_operator_api::proxy::Phase;
@@ -107,11 +107,11 @@ impl Folder {
 
     /// What the state holds of a kind; nothing before the operator has made its tables.
     fn objects(&self, kind: Kind) -> Vec<String> {
-        self.database().and_then(|database| database.objects(kind).ok()).unwrap_or_default()
+        self.database().map(|database| database.objects(kind).unwrap()).unwrap_or_default()
     }
 
     fn database(&self) -> Option<Database> {
-        self.state().join(FILE_NAME).exists().then(|| Database::open_read_only(&self.state()).ok()).flatten()
+        Database::open_read_only(&self.state()).unwrap()
     }
 
     pub(crate) fn proxy(&self, name: &str) -> Option<Proxy> {

@@ -29,7 +29,7 @@ down() {
 
 build() {
   "$root/tests/setup/packages.sh" >&2
-  (cd "$root" && cargo build --quiet --profile "$PROFILE" -p proxy-operator -p proxy-operator-harness)
+  (cd "$root" && cargo build --quiet --profile "$PROFILE" -p proxy-operator)
   target=${CARGO_TARGET_DIR:-$root/target}
   program=$target/$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")/proxy-operator
   (cd "$root" && CARGO_TARGET_DIR='' && unset CARGO_TARGET_DIR && plugins/build.sh -o "$DEMO_DIR/plugins" kvm >&2)
@@ -56,12 +56,13 @@ start_operator() {
 
 get() { "$program" get -C "$folder" "$@"; }
 
-# phases PHASE: whether both Proxies are in it
-both() { [ "$(get proxies -o json | python3 -c '
+# both PHASE: whether both Proxies are in it
+both() { [ "$(get proxies -o json 2> /dev/null | python3 -c '
 import json, sys
-print(sum((item.get("status") or {}).get("phase") == sys.argv[1] for item in json.load(sys.stdin)["items"]))' "$1")" = 2 ]; }
+text = sys.stdin.read() or "{}"
+print(sum((item.get("status") or {}).get("phase") == sys.argv[1] for item in json.loads(text).get("items", [])))' "$1")" = 2 ]; }
 
-show_progress() { get proxies 2> /dev/null | awk 'NR > 1 {$1 = ""; print "   " $0}' | cut -c1-150; }
+show_progress() { get proxies 2> /dev/null | awk 'NR > 1 {$1 = $7 = ""; print "   " $0}' | cut -c1-150; }
 
 request_through() { # NAME → the status of the target through the proxy of that name
   local url
@@ -73,7 +74,11 @@ domain_of() { get proxies "$1" -o json | python3 -c 'import json, sys; print(jso
 
 in_guest() { "$root/tests/hypervisor/guest-exec.sh" $hypervisor "$(domain_of "$1")" "$2"; }
 
+agent_answers() { in_guest "$1" true 2> /dev/null; }
+
 see_inside() {
+  # Squid answers before the vendor script has installed the agent.
+  for name in crawl-own crawl-rendered; do wait_until "$LIMIT" true agent_answers $name; done
   in_guest crawl-own 'cloud-init status --wait > /dev/null; cat /var/log/order.log'
   # The user's packages first, then the vendor script with the agent, then the user's runcmd.
   in_guest crawl-own 'grep -h Commandline /var/log/apt/history.log' | tee "$DEMO_DIR/apt-own"

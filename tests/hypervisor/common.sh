@@ -52,7 +52,7 @@ end() {
 # which it may say one line when it is ready. Prints that line; fails, with the log's tail, when there is none.
 detached() {
   local log=$1 line; shift
-  line=$(exec 3>&1; setsid "$@" < /dev/null >> "$log" 2>&1 9>&- &) || true
+  line=$(exec 3>&1; setsid "$@" < /dev/null >> "$log" 2>&1 8>&- 9>&- &) || true
   [ -n "$line" ] || { tail -n 20 "$log" >&2; return 1; }
   echo "$line"
 }

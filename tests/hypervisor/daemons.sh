@@ -88,14 +88,14 @@ start() {
   if alive "$state/$daemon.pid" "$(mark "$daemon")"; then return; fi
   rm -f "$state/$daemon.pid"
   case $daemon in
-    virtlogd) inside virtlogd -d -p "$state/virtlogd.pid" 9>&- ;;
+    virtlogd) inside virtlogd -d -p "$state/virtlogd.pid" 8>&- 9>&- ;;
     libvirtd)
       # What libvirtd learns about QEMU takes it seconds; a new hypervisor starts with what an earlier one has learnt.
       [ -e "$state/cache/qemu" ] || ! [ -d "$cache/qemu-${KVM:-no}" ] || cp -a "$cache/qemu-${KVM:-no}" "$state/cache/qemu"
-      inside libvirtd -d -f /etc/libvirt/libvirtd.conf -p "$state/libvirtd.pid" 9>&- ;;
+      inside libvirtd -d -f /etc/libvirt/libvirtd.conf -p "$state/libvirtd.pid" 8>&- 9>&- ;;
     sshd)
       [ -e "$state/ssh/sshd_config" ] || mv "$state/ssh/sshd_config.new" "$state/ssh/sshd_config"
-      inside /usr/sbin/sshd -f "$state/ssh/sshd_config" -E "$state/log/sshd.log" 9>&- ;;
+      inside /usr/sbin/sshd -f "$state/ssh/sshd_config" -E "$state/log/sshd.log" 8>&- 9>&- ;;
     *) die "unknown daemon $daemon" ;;
   esac
   if ! wait_for 30 "$daemon" "${daemon}_answers"; then tail -n 20 "$state/log/$daemon.log" >&2; exit 1; fi

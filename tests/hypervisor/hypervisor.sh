@@ -107,9 +107,10 @@ up() {
     take_down
     mkdir -p "$state"
   fi
-  exec 8> "$STATE_DIR/.subnets.lock"; flock 8
+  # One at a time from the choice of a subnet until the bridge has it, and while libvirtd writes firewall rules: two that
+  # change the same chains at once fail.
+  lock_machine
   [ -e "$state/subnet" ] || choose_subnet
-  exec 8>&-
   keys
   make_namespace
   start virtlogd
@@ -120,6 +121,7 @@ up() {
   fi
   start sshd
   network_and_pool
+  unlock_machine
   write_env
 }
 
@@ -135,7 +137,9 @@ take_down() {
     end "${pids[@]}"
   fi
   if ip link show "$bridge" > /dev/null 2>&1; then ip link delete "$bridge"; fi
+  lock_machine
   remove_firewall_rules
+  unlock_machine
   rm -rf --one-file-system "$state"
 }
 
@@ -149,7 +153,7 @@ remove_firewall_rules() {
       remove_rules "^-A (LIBVIRT_.* $bridge( .*)?)$"
       [ $last = yes ] && ! rules | grep '^-A LIBVIRT_' > /dev/null || continue
       remove_rules '^-A (.* -j LIBVIRT_[A-Z]+)$'
-      for chain in $(rules | sed -nE 's/^-N (LIBVIRT_.*)/\1/p'); do $iptables -w -t $table -X "$chain"; done
+      for chain in $(rules | sed -nE 's/^-N (LIBVIRT_.*)/\1/p'); do $iptables -w -t $table -X "$chain" || true; done
     done
   done
 }
@@ -160,7 +164,11 @@ remove_rules() {
     $iptables -w -t $table -D $rule || true
   done
 }
-others() { find "$STATE_DIR" -mindepth 2 -maxdepth 2 -name namespace.pid ! -path "$state/*"; }
+# Other hypervisors of ours on this machine, whatever their STATE_DIR.
+others() { ps -eo args | grep '^namespace-of:' | grep -vF "$holder" || true; }
+# Also for hypervisors of another STATE_DIR. `up` takes a hypervisor down that was killed, with the lock held or not.
+lock_machine() { exec 8>> /run/lock/proxy-operator-hypervisors.lock; flock 8; }
+unlock_machine() { exec 8>&-; }
 
 command=${1:?see the head of this script}; use "${2:?name}"; shift 2
 case $command in

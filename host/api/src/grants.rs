@@ -60,10 +60,10 @@ pub struct LibvirtLimits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u32>,
     /// The most memory of a domain, in MiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u32>,
     /// The largest volume, in GiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "volumeGiB", skip_serializing_if = "Option::is_none")]
     pub volume_gib: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ pub struct ImagesGrant {
     /// by whole segments.
     pub url_prefixes: Vec<String>,
     /// The largest download and the largest virtual size, in GiB. Default: 64.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "maxGiB", skip_serializing_if = "Option::is_none")]
     pub max_gib: Option<u64>,
 }
 

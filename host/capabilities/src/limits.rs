@@ -14,7 +14,8 @@ pub struct Limits {
     /// For a whole dial, from the name to libvirt's first answer. libvirtd answers nothing for about ten seconds
     /// when it has just started and probes QEMU.
     pub dial: Duration,
-    /// For a call that only looks.
+    /// For a call that only looks. Half of what a call of a plugin may take by default, so that one host that hangs is an
+    /// answer about that host, and not the end of the whole call.
     pub read_call: Duration,
     /// For a call that changes something. A define takes 95 seconds where libvirtd cannot open `/dev/kvm`.
     pub change_call: Duration,
@@ -75,7 +76,7 @@ impl Default for Limits {
             tcp_connect: Duration::from_secs(8),
             ssh_step: Duration::from_secs(15),
             dial: Duration::from_secs(60),
-            read_call: Duration::from_secs(30),
+            read_call: Duration::from_secs(15),
             change_call: Duration::from_secs(120),
             agent: Duration::from_secs(3),
             keepalive_interval: Duration::from_secs(5),

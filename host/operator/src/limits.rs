@@ -20,6 +20,8 @@ pub const LOAD_RETRY: Duration = Duration::from_secs(30);
 /// The most that a Proxy waits without looking at its object again: should an announcement ever be lost, it costs
 /// this much.
 pub const RESYNC: Duration = Duration::from_secs(60);
+/// How long what a machine is made from is kept: a Secret that changes is seen within this time.
+pub const INPUTS_MAX_AGE: Duration = Duration::from_secs(15);
 /// After the store refused a write for a reason of its own (a full disk), before the next turn.
 pub const STORE_RETRY: Duration = Duration::from_secs(5);
 /// How long calls in flight may go on when the program ends. What is cut is taken up at the next start.

@@ -22,6 +22,7 @@ mod provider;
 mod redact;
 mod registry;
 mod schema;
+mod stderr;
 mod store;
 mod trap;
 mod version;

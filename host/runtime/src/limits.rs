@@ -142,6 +142,8 @@ pub const TAIL_LINES: usize = 10;
 pub const TAIL_LINE: usize = 160;
 /// A guest's last words.
 pub const LAST_WORDS: usize = 1 << 10;
+/// Bytes that a guest may write to its standard error at once.
+pub const STDERR_WRITE: usize = 64 << 10;
 
 // === JSON Schema ===
 

@@ -9,6 +9,7 @@ use wasmtime::{ResourceLimiter, Store, UpdateDeadline};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use crate::limits;
+use crate::stderr::Stderr;
 use crate::trap::Ended;
 use crate::watch::{WaitGuard, Watch};
 
@@ -60,6 +61,7 @@ pub(crate) fn store(engine: &wasmtime::Engine, method: &'static str, reach: Reac
     table.set_max_capacity(limits::RESOURCES);
     // No arguments, environment, folders, sockets or names; standard input is empty, output goes nowhere.
     let mut wasi = WasiCtx::builder();
+    wasi.stderr(Stderr(Arc::clone(watch)));
     wasi.allow_tcp(false).allow_udp(false).allow_ip_name_lookup(false).max_random_size(limits::RANDOM_BYTES);
     let limiter = Limiter { watch: Arc::clone(watch), memory: 0 };
     let state = State { wasi: wasi.build(), table, limiter, reach, method, watch: Arc::clone(watch) };

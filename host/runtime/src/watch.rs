@@ -29,6 +29,7 @@ struct Seen {
     /// A wait has ended since the last tick: that tick was not the guest's.
     waited: bool,
     last_words: Option<String>,
+    stderr: VecDeque<u8>,
     tail: VecDeque<String>,
     denied: Option<String>,
     dropped_lines: u64,
@@ -115,9 +116,25 @@ impl Watch {
         self.seen().last_words = Some(words);
     }
 
-    /// The guest's last words, if it had any.
+    /// The guest wrote to its standard error, of which the end is kept.
+    pub(crate) fn stderr(&self, bytes: &[u8]) {
+        let kept = limits::LAST_WORDS / 2;
+        let mut seen = self.seen();
+        seen.stderr.extend(bytes.iter().skip(bytes.len().saturating_sub(kept)));
+        let surplus = seen.stderr.len().saturating_sub(kept);
+        seen.stderr.drain(..surplus);
+    }
+
+    /// The guest's last words, if it had any: what it called them, else the end of its standard error.
     pub(crate) fn last_words(&self) -> Option<String> {
-        self.seen().last_words.clone()
+        let seen = self.seen();
+        if seen.last_words.is_some() {
+            return seen.last_words.clone();
+        }
+        let stderr: Vec<u8> = seen.stderr.iter().copied().collect();
+        drop(seen);
+        let words = self.text(String::from_utf8_lossy(&stderr).trim(), limits::LAST_WORDS);
+        (!words.is_empty()).then_some(words)
     }
 
     /// A limit refused the guest something.

@@ -78,8 +78,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 /// Global unicast without what is set apart in it: Teredo and 6to4 lead to other addresses, documentation nowhere.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let [a, b, ..] = address.segments();
-    let set_apart =
-        (a == 0x2001 && b < 0x200) || (a == 0x2001 && b == 0xdb8) || a == 0x2002 || (a == 0x3fff && b < 0x1000);
+    let set_apart = (a == 0x2001 && (b < 0x200 || b == 0xdb8)) || a == 0x2002 || (a == 0x3fff && b < 0x1000);
     (0x2000..0x4000).contains(&a) && !set_apart
 }
 

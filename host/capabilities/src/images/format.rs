@@ -156,7 +156,7 @@ impl Fault {
     pub fn too_large(what: &str, bytes: u64, max_bytes: u64) -> Self {
         Self::new(
             format!("has {what} of {bytes} bytes, more than the {} GiB that are granted", max_bytes >> 30),
-            "use a smaller one, or raise spec.grants.images.maxGib",
+            "use a smaller one, or raise spec.grants.images.maxGiB",
         )
     }
 

@@ -124,7 +124,7 @@ impl Header {
             return Err(Fault::too_large("a virtual size", size, max_bytes));
         }
         let cluster = 1_u64 << cluster_bits;
-        let aligned = |offset: u64| offset != 0 && offset % cluster == 0;
+        let aligned = |offset: u64| offset != 0 && offset.is_multiple_of(cluster);
         if !aligned(l1_offset) || !aligned(refcount_offset) || refcount_clusters == 0 {
             return Err(Fault::broken("has tables at impossible places"));
         }

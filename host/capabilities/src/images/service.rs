@@ -150,12 +150,12 @@ impl ImageService {
             _ if running.cancelled.is_cancelled() => None,
             Ok(image) => Some(State::Ready(image)),
             Err(failure) => {
-                let (error, wait) = failure.into_error(attempts, &self.0.limits);
+                let (error, wait, attempts) = failure.into_error(attempts, &self.0.limits);
                 tracing::warn!(
                     target: "images", image = %key.request, place = running.place, reason = error.reason, error = %error,
                     next_attempt_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX), "image transfer failed"
                 );
-                Some(State::Failed { error, until: Instant::now() + wait, attempts: attempts.saturating_add(1) })
+                Some(State::Failed { error, until: Instant::now() + wait, attempts })
             }
         };
         self.0.table.end(&key, &running, state);

@@ -66,6 +66,7 @@ pub async fn find_pinned(pool: &dyn ImagePool, key: &str, digest: &Digest) -> Re
     for format in FORMATS {
         let name = BaseName::new(key, digest, format);
         if let Stock::Whole(marker) = look(pool, &name).await? {
+            drop_left_claim(pool, &name, &marker).await?;
             return base_image(&name, &marker, digest).map(Some);
         }
     }
@@ -87,12 +88,25 @@ pub async fn find_unpinned(pool: &dyn ImagePool, key: &str, url: &str) -> Result
             newest = Some((name, marker));
         }
     }
+    if let Some((name, marker)) = &newest {
+        drop_left_claim(pool, name, marker).await?;
+    }
     let image = newest.map(|(name, marker)| BaseImage {
         volume: name.to_string(),
         format: name.format,
         capacity: marker.capacity,
     });
     Ok(image)
+}
+
+/// Removes the claim under which a whole image was uploaded: a crash after the marker leaves it, and nobody else would
+/// ever touch it. An uploader that is just about to remove it does not miss it.
+async fn drop_left_claim(pool: &dyn ImagePool, name: &BaseName, marker: &Marker) -> Result<()> {
+    let claim = pool.read(&name.claim(), MARKER_BYTES as u64).await?;
+    if claim.as_deref().and_then(Claim::decode).is_some_and(|claim| claim.token == marker.token) {
+        pool.delete(&name.claim()).await?;
+    }
+    Ok(())
 }
 
 /// The image that a marker vouches for, when it is the one that is wanted: names hold 12 digits, which two digests can

@@ -208,16 +208,16 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The error, and how long the transfer is left in peace after so many failures in a row.
-    pub fn into_error(self, attempts: u32, limits: &ImageLimits) -> (Error, Duration) {
+    /// The error, how long the transfer is left in peace after so many failures in a row, and how many they are now.
+    pub fn into_error(self, attempts: u32, limits: &ImageLimits) -> (Error, Duration, u32) {
         match self {
             Self::Asking(error) => {
                 let asked = error.retry_after.unwrap_or_default();
-                (error, limits.retry_asking.max(asked.min(limits.retry_transient)))
+                (error, limits.retry_asking.max(asked.min(limits.retry_transient)), attempts)
             }
             Self::Bringing(error) => {
                 let wait = peace(&error, attempts, limits);
-                (error, wait)
+                (error, wait, attempts.saturating_add(1))
             }
         }
     }

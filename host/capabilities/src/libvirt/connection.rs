@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A call waits for the connection, then for a thread, then runs. When its time is up its caller goes, and the thread
-//! stays blocked until libvirt returns, or until the connection is cut: by libvirt's keepalive, or here when every
+//! stays blocked until libvirt returns, or until the connection is cut: when it answers no keepalive, or when every
 //! thread is held by a call that nobody waits for any more. A call that met a dead connection is made again, once, on
 //! a new one: everything that is called through here may be made twice.
 
@@ -412,6 +412,7 @@ async fn watch_over(line: Weak<Line>, link: Weak<Link>) {
         (Some(line), Some(link)) => (line.limits.secret_check, link.ended.clone()),
         _ => return,
     };
+    let mut answered = Instant::now();
     loop {
         let end = async {
             match &mut ended {
@@ -431,6 +432,12 @@ async fn watch_over(line: Weak<Line>, link: Weak<Link>) {
         if digest.is_ok_and(|digest| digest != link.digest) {
             return line.discard(&link, "its Secret has changed");
         }
+        if answered.elapsed() >= line.limits.keepalive_interval {
+            if !answers(&line, &link).await {
+                return line.discard(&link, "no answer to its keepalive");
+            }
+            answered = Instant::now();
+        }
         if line.idle.is_some_and(|idle| link.unused_for() > idle && line.threads.available_permits() == line.size) {
             let mut slot = line.slot();
             if matches!(&*slot, Slot::Up(current) if Arc::ptr_eq(current, &link)) {
@@ -440,6 +447,16 @@ async fn watch_over(line: Weak<Line>, link: Weak<Link>) {
             return;
         }
     }
+}
+
+/// Whether libvirtd still answers: a call that it serves before all others, with the time of the keepalive. What waits
+/// on a connection that is cut returns as at an end of file.
+async fn answers(line: &Line, link: &Arc<Link>) -> bool {
+    let Limits { keepalive_interval, keepalive_count, .. } = *line.limits;
+    let link = Arc::clone(link);
+    let asked = tokio::task::spawn_blocking(move || drop(link.seam.libvirt_version()));
+    // An error is an answer too; the end of the connection is seen elsewhere.
+    timeout(keepalive_interval * keepalive_count, asked).await.is_ok()
 }
 
 // === impl Link ===

@@ -75,7 +75,7 @@ impl Dial for TunnelDial {
         let tunnel = Tunnel::open(&self.address, &self.socket, credentials.as_ref(), &self.limits, cutter)?;
         let uri = format!("qemu+unix:///system?socket={}", escaped(&tunnel.socket().to_string_lossy()));
         let address = self.address();
-        let opened = open(&uri, &address, &self.limits);
+        let opened = open(&uri, &address);
         match opened {
             Ok((seam, facts, pools)) => {
                 Ok(Dialled { seam: Box::new(seam), facts, pools, digest, ended: Some(tunnel.ended()) })
@@ -99,15 +99,14 @@ impl Dial for UriDial {
     }
 
     fn dial(&self, _cutter: &Arc<Cutter>) -> Result<Dialled> {
-        let (seam, facts, pools) = open(&self.uri, &self.uri, &Limits::default())?;
+        let (seam, facts, pools) = open(&self.uri, &self.uri)?;
         Ok(Dialled { seam: Box::new(seam), facts, pools, digest: None, ended: None })
     }
 }
 
 /// Opens libvirt, and asks it who it is: a hypervisor that has become another must not answer as if nothing were.
-fn open(uri: &str, address: &str, limits: &Limits) -> Result<(Virt, HostFacts, Vec<Uuid>)> {
-    let seam = Virt::open(uri, limits.keepalive_interval, limits.keepalive_count)
-        .map_err(|failure| failure.into_error(address))?;
+fn open(uri: &str, address: &str) -> Result<(Virt, HostFacts, Vec<Uuid>)> {
+    let seam = Virt::open(uri).map_err(|failure| failure.into_error(address))?;
     let capabilities = seam.capabilities().map_err(|failure| failure.into_error(address))?;
     let facts = HostFacts::read(&capabilities).ok_or_else(|| {
         Error::unavailable("LibvirtFailed", format!("{address}: libvirt's capabilities cannot be read"))

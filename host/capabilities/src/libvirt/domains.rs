@@ -18,6 +18,7 @@ use super::error::Failure;
 use super::metadata::Stamp;
 use super::policy::Scope;
 use super::seam::{AddressAuthority, DomainRef, Lease, Undefine};
+use super::volumes::{check_base_image, pool_if_there};
 use super::{compose, qcow2};
 use crate::limits::DOMAINS_MAX;
 
@@ -127,7 +128,12 @@ pub fn define(scope: &Scope, session: &Session<'_>, created: &CreatedCache, spec
         )
         .into());
     }
-    spec.disks.iter().try_for_each(|disk| qcow2::check(scope, session, disk))?;
+    for disk in &spec.disks {
+        if let Some(pool) = pool_if_there(session, &disk.pool)? {
+            check_base_image(scope, session, &pool, &disk.volume)?;
+        }
+        qcow2::check(scope, session, disk)?;
+    }
     let owner = scope.owner(&spec.name)?;
     let stamp = Stamp {
         installation: scope.identity.cluster_id.clone(),

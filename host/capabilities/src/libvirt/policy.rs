@@ -9,6 +9,7 @@ use proxy_operator_core::names;
 use uuid::Uuid;
 
 use super::metadata::Stamp;
+use crate::images::name::{BaseName, Kind};
 use crate::limits::{DISKS_MAX, NETWORKS_MAX, TITLE_MAX_BYTES};
 
 /// The Provider on whose behalf calls are made.
@@ -123,7 +124,7 @@ impl Scope {
     /// A volume's size is within the limit.
     pub fn volume_size(&self, bytes: u64) -> Result<()> {
         let most = self.grant.max_volume_size;
-        self.within(most, bytes, "volumeGib", &format!("a volume of {bytes} bytes"), &|most| {
+        self.within(most, bytes, "volumeGiB", &format!("a volume of {bytes} bytes"), &|most| {
             format!("{} GiB", most >> 30)
         })
     }
@@ -167,7 +168,7 @@ impl Scope {
         self.within(
             self.grant.max_memory_mib.map(u64::from),
             memory,
-            "memoryMib",
+            "memoryMiB",
             &format!("{memory} MiB of memory"),
             &|most| format!("{most} MiB"),
         )?;
@@ -233,10 +234,9 @@ impl Scope {
     }
 }
 
-/// Whether a name is one that the images capability gives to base images.
+/// Whether a name is one that the images capability gives to base images: not that of a marker or a claim.
 pub fn is_base_image(volume: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-    volume.starts_with("base-") && volume.len() <= 80 && volume.bytes().all(allowed)
+    matches!(BaseName::parse(volume), Some((_, Kind::Image)))
 }
 
 #[cfg(test)]

@@ -12,8 +12,9 @@ use super::domains::is_on;
 use super::error::Failure;
 use super::policy::Scope;
 use super::qcow2;
-use super::seam::{PoolRef, VolumeRef};
+use super::seam::{DomainRef, PoolRef, VolumeRef};
 use super::xml::{Element, text_of};
+use crate::images::name::{BaseName, Kind};
 use crate::limits::CAPACITY_ROUNDING_BYTES;
 
 /// The shortest content that overwrites a volume in place. Behind a shorter one would stand what was there before, and
@@ -88,6 +89,7 @@ pub fn create(scope: &Scope, session: &Session<'_>, pool: &str, name: &str, spec
         if usage(session, domain, &pool.name, name, &found.path)? != Usage::None {
             return Err(in_use(scope, name, "and differs from what is asked for").into());
         }
+        check_unclaimed(scope, session, domain, &pool.name, name, &found.path)?;
         session.seam.volume_delete(&volume)?;
     }
     let xml = compose::volume(name, spec.format, spec.capacity, backing.as_ref())
@@ -114,6 +116,7 @@ pub fn write(scope: &Scope, session: &Session<'_>, pool: &str, name: &str, conte
         if usage(session, domain, &pool.name, name, &found.path)? == Usage::Running {
             return Err(in_use(scope, name, "by a running domain").into());
         }
+        check_unclaimed(scope, session, domain, &pool.name, name, &found.path)?;
         if found.format == Some(VolumeFormat::Raw)
             && found.backing.is_none()
             && is_size(found.capacity, length)
@@ -218,9 +221,22 @@ fn read(xml: &str) -> Option<Described> {
     })
 }
 
+/// A base image that comes into use is whole. One that is only on its way is replaced by whoever brings it, unless it
+/// is in use: a plugin could keep it from all other Providers.
+pub fn check_base_image(scope: &Scope, session: &Session<'_>, pool: &PoolRef, name: &str) -> Result<()> {
+    let Some((base, Kind::Image)) = BaseName::parse(name) else { return Ok(()) };
+    if volume_if_there(session, pool, &base.marker())?.is_some() {
+        return Ok(());
+    }
+    let what =
+        format!("{}: the base image {name} is not there, or not whole yet; ask for it with `images`", scope.host());
+    Err(Error::unavailable("ImageNotReady", what).into())
+}
+
 /// What a volume is to stand on.
 fn backing(scope: &Scope, session: &Session<'_>, pool: &PoolRef, name: &str, spec: &VolumeSpec) -> Result<Backing> {
     scope.backing(name)?;
+    check_base_image(scope, session, pool, name)?;
     let volume = session.seam.volume(pool, name)?;
     let described = describe(session, &volume)?;
     let format = described.format.ok_or_else(|| {
@@ -290,28 +306,58 @@ enum Usage {
 fn usage(session: &Session<'_>, domain: &str, pool: &str, volume: &str, path: &str) -> Result<Usage> {
     let asked = session.seam.domain(domain).and_then(|domain| {
         let state = session.seam.domain_state(&domain)?;
-        // What runs may differ from what is defined.
-        let xml = session.seam.domain_xml(&domain, !is_on(state))?;
-        Ok((state, xml))
+        Ok((uses(session, &domain, is_on(state), pool, volume, path)?, state))
     });
-    let (state, xml) = match asked {
+    let (uses, state) = match asked {
         Ok(asked) => asked,
         Err(failure) if failure.is(sys::VIR_ERR_NO_DOMAIN) => return Ok(Usage::None),
         Err(failure) => return Err(failure),
     };
-    let root = Element::parse(&xml);
-    let mut disks = root.iter().filter_map(|root| root.child("devices")).flat_map(|devices| devices.all("disk"));
-    let uses = disks.any(|disk| {
-        disk.child("source").is_some_and(|source| {
-            let by_name = source.attribute("pool") == Some(pool) && source.attribute("volume") == Some(volume);
-            by_name || (!path.is_empty() && source.attribute("file").or(source.attribute("dev")) == Some(path))
-        })
-    });
     Ok(match (uses, is_on(state)) {
         (false, _) => Usage::None,
         (true, false) => Usage::Defined,
         (true, true) => Usage::Running,
     })
+}
+
+/// Whether a domain has a volume among its disks: of what runs, which may differ from what is defined.
+fn uses(session: &Session<'_>, domain: &DomainRef, on: bool, pool: &str, volume: &str, path: &str) -> Result<bool> {
+    let root = Element::parse(&session.seam.domain_xml(domain, !on)?);
+    let mut disks = root.iter().filter_map(|root| root.child("devices")).flat_map(|devices| devices.all("disk"));
+    Ok(disks.any(|disk| {
+        disk.child("source").is_some_and(|source| {
+            let by_name = source.attribute("pool") == Some(pool) && source.attribute("volume") == Some(volume);
+            by_name || (!path.is_empty() && source.attribute("file").or(source.attribute("dev")) == Some(path))
+        })
+    }))
+}
+
+/// Refuses what another domain has among its disks: a stranger who gave a volume one of our names. Asked only where
+/// something is there before we have made it, which a create that was cut leaves, and little else.
+fn check_unclaimed(
+    scope: &Scope,
+    session: &Session<'_>,
+    ours: &str,
+    pool: &str,
+    volume: &str,
+    path: &str,
+) -> Result<()> {
+    for (domain, state) in session.seam.domain_states()? {
+        let used = match uses(session, &domain, is_on(state), pool, volume, path) {
+            Err(failure) if failure.is(sys::VIR_ERR_NO_DOMAIN) => false,
+            outcome => outcome?,
+        };
+        if used && domain.name != ours {
+            let what = format!(
+                "{}: volume {volume} of pool {pool} has a name of Provider {}, and is in use by domain {}, which is not the one it would belong to; it is left alone",
+                scope.host(),
+                scope.identity.provider,
+                domain.name
+            );
+            return Err(Error::new(ErrorCode::Conflict, "NameTaken", what).into());
+        }
+    }
+    Ok(())
 }
 
 fn in_use(scope: &Scope, name: &str, how: &str) -> Error {

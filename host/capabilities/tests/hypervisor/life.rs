@@ -30,6 +30,12 @@ async fn a_machine_lives_and_leaves_nothing() {
 
     let base = "base-life-0123456789ab.qcow2";
     hypervisor.virsh(&["vol-create-as", "default", base, "16M", "--format", "qcow2"]).unwrap();
+    // One that is not whole comes into nobody's use.
+    let early = libvirt
+        .create_volume(HOST, "default", &format!("{}.disk", bench.name("o-1")), &qcow2(64 * MIB, Some(base)))
+        .await;
+    assert_eq!(early.unwrap_err().reason, "ImageNotReady");
+    hypervisor.virsh(&["vol-create-as", "default", &format!("{base}.complete"), "1K"]).unwrap();
     for firmware in [Firmware::Bios, Firmware::Uefi] {
         let name = bench.name("o-1");
         let (disk, seed) = (format!("{name}.disk"), format!("{name}.seed"));
@@ -230,6 +236,7 @@ async fn volumes_that_went_behind_the_pools_back() {
     hypervisor
         .virsh(&["vol-create-as", "default", "base-stale-0123456789ab.qcow2", "16M", "--format", "qcow2"])
         .unwrap();
+    hypervisor.virsh(&["vol-create-as", "default", "base-stale-0123456789ab.qcow2.complete", "1K"]).unwrap();
     assert_eq!(libvirt.create_volume(HOST, "default", &volume, &too_small).await.unwrap_err().reason, "DiskTooSmall");
     // A pool that does not exist.
     let mut grant = bench.grant.clone();

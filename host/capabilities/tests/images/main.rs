@@ -6,6 +6,7 @@
 //! - two operators that share a pool upload once
 //!
 //! Needs root and the packages of `tests/setup/packages.sh`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
 use std::path::Path;

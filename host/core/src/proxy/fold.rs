@@ -232,6 +232,11 @@ impl Folding<'_> {
             }
             provider::Phase::Unknown => self.not_usable(ConditionStatus::Unknown, &instance),
             provider::Phase::Provisioning | provider::Phase::Deleting => {
+                // It served, and is on its way again: its machine went, or is going.
+                if was_provisioned {
+                    let reason = if instance.reason.is_empty() { "InstanceNotUsable" } else { &instance.reason };
+                    self.events.push(Event::warning(reason, &instance.message));
+                }
                 self.not_usable(ConditionStatus::False, &instance);
             }
         }

@@ -226,6 +226,16 @@ fn deleted_out_of_band_is_an_event_and_a_fresh_bootstrap() {
 }
 
 #[test]
+fn one_that_served_and_is_on_its_way_again_is_an_event() {
+    let mut life = Life::ready();
+    let on_its_way = Instance { reason: "DomainMissing".into(), ..instance(provider::Phase::Provisioning, None) };
+    life.fold(Outcome::Got(Ok(on_its_way.clone())));
+    life.fold(Outcome::Got(Ok(on_its_way)));
+    assert_eq!(life.events.iter().filter(|event| event.reason == "DomainMissing").count(), 1, "{:?}", life.events);
+    assert!(matches!(life.pass(3).step(), Step::Create(_)));
+}
+
+#[test]
 fn nothing_is_created_under_a_deletion_timestamp() {
     for mut life in [life(), Life::placed(), Life::ready()] {
         life.delete().restart();

@@ -23,14 +23,15 @@ pub(super) struct Folder {
 impl Folder {
     /// Opens the state for reading, beside the process that writes it.
     pub(super) fn database(&self) -> anyhow::Result<Database> {
-        let state = state(&self.folder, self.state.as_deref());
-        if !state.join(FILE_NAME).exists() {
-            anyhow::bail!(
+        let state = self.state();
+        let database = Database::open_read_only(&state)
+            .with_context(|| format!("{} cannot be read", state.join(FILE_NAME).display()))?;
+        database.with_context(|| {
+            format!(
                 "{} holds no state of proxy-operator; name the folder of manifests with -C, or start `proxy-operator standalone` there",
                 self.folder.display()
-            );
-        }
-        Database::open_read_only(&state).with_context(|| format!("{} cannot be read", state.join(FILE_NAME).display()))
+            )
+        })
     }
 
     /// The folder of state.

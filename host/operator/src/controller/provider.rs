@@ -100,12 +100,23 @@ impl ProviderTask {
             self.load(object, wanted).await;
         }
         let Some(provider) = self.providers.registry.get(&self.name) else { return };
+        let changed =
+            changed(Arc::clone(&self.providers.store), self.name.clone(), Arc::clone(&self.entry), &object.spec);
+        // A host that hangs must not keep a change of grants waiting.
+        tokio::select! {
+            () = self.look(&provider) => {}
+            () = changed => {}
+        }
+    }
+
+    /// Checks and lists, where that is due.
+    async fn look(&mut self, provider: &LoadedProvider) {
         if self.is_check_due() {
-            self.check(&provider).await;
+            self.check(provider).await;
         }
         if Instant::now() >= self.list_at {
             self.list_at = Instant::now() + jittered(LIST_INTERVAL);
-            self.list(&provider).await;
+            self.list(provider).await;
         }
     }
 
@@ -319,6 +330,13 @@ async fn update_status(store: &dyn Store, name: &str, change: impl Fn(&mut Provi
                 return;
             }
         }
+    }
+}
+
+/// Waits until the spec is another one, or the Provider is gone.
+async fn changed(store: Arc<dyn Store>, name: String, entry: Arc<Entry>, spec: &ProviderSpec) {
+    while store.provider(&name).is_some_and(|object| object.spec == *spec) {
+        entry.wake.notified().await;
     }
 }
 

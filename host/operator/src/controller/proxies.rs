@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use proxy_operator_api::Proxy;
-use proxy_operator_core::error::{Error, ErrorCode, Result};
 use proxy_operator_core::provider::{Instance, Page};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -22,8 +21,8 @@ pub(super) struct Sighting {
     pub(super) id: String,
     /// When the listing began: what happened since is newer.
     pub(super) begun: Instant,
-    /// The instance, or its absence.
-    pub(super) result: Result<Instance>,
+    /// The instance; `None`: the listing, which has no gap there, does not show it.
+    pub(super) instance: Option<Instance>,
 }
 
 /// A Proxy whose instance a listing may show.
@@ -108,14 +107,14 @@ impl Proxies {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         for Placed { key, id, owner } in watched {
             let is_hidden = page.next.is_some() || page.gaps.iter().any(|gap| id.starts_with(&gap.id_prefix));
-            let result = match seen.get(&(id.as_str(), owner.as_str())) {
-                Some(instance) => Ok((*instance).clone()),
+            let instance = match seen.get(&(id.as_str(), owner.as_str())) {
+                Some(instance) => Some((*instance).clone()),
                 None if is_hidden => continue,
-                None => Err(Error::new(ErrorCode::NotFound, "InstanceMissing", format!("{id} is not there any more"))),
+                None => None,
             };
             if let Some(entry) = entries.get(key) {
                 // A full mailbox is one whose owner is busy with newer things.
-                let _ = entry.sightings.try_send(Sighting { id: id.clone(), begun, result });
+                let _ = entry.sightings.try_send(Sighting { id: id.clone(), begun, instance });
             }
         }
     }

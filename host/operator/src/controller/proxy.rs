@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 use super::inputs::{self, Inputs};
 use super::providers::Serving;
 use super::proxies::{Proxies, Sighting};
-use crate::limits::{RESYNC, STORE_RETRY};
+use crate::limits::{INPUTS_MAX_AGE, RESYNC, STORE_RETRY};
 use crate::probe;
 use crate::store::{Connection, Key, Next, StoreError};
 
@@ -31,6 +31,14 @@ pub(super) struct ProxyTask {
     acted_at: Instant,
     noted: Next,
     connected: Option<String>,
+    gathered: Option<Gathered>,
+}
+
+/// Inputs, kept for a while: a turn in which nothing is made does not read Secrets and hash passwords anew.
+struct Gathered {
+    inputs: Inputs,
+    generation: Option<i64>,
+    at: Instant,
 }
 
 /// How a task goes on after a step.
@@ -56,6 +64,7 @@ impl ProxyTask {
             acted_at: Instant::now(),
             noted: Next::default(),
             connected: None,
+            gathered: None,
         }
     }
 
@@ -95,8 +104,15 @@ impl ProxyTask {
         let recorded = proxy.status.as_ref().and_then(|status| status.provider_id.as_deref());
         let is_kept = self.memory.seen.is_some() && self.memory.discard.is_none();
         if recorded == Some(sighting.id.as_str()) && sighting.begun > self.acted_at && is_kept {
-            let serving = self.proxies.providers.serving(&proxy.spec.provider);
-            self.conclude(&serving, &Ok(()), Outcome::Got(sighting.result)).await;
+            match sighting.instance {
+                Some(instance) => {
+                    let serving = self.proxies.providers.serving(&proxy.spec.provider);
+                    self.conclude(&serving, &Ok(()), Outcome::Got(Ok(instance))).await;
+                }
+                // No proof of an absence: a listing does not show either what is on a host that is no longer granted.
+                // The next turn looks for itself.
+                None => (self.memory.seen, self.memory.seen_at) = (None, None),
+            }
         }
     }
 
@@ -126,16 +142,28 @@ impl ProxyTask {
     }
 
     /// What the machine is made from. A Proxy that is being deleted needs nothing of it.
-    async fn gather(&self, proxy: &Proxy, serving: &Serving) -> (Option<Inputs>, Result<()>) {
+    async fn gather(&mut self, proxy: &Proxy, serving: &Serving) -> (Option<Inputs>, Result<()>) {
         let Some(provider) = &serving.provider else { return (None, Ok(())) };
         if proxy.metadata.deletion_timestamp.is_some() {
             return (None, Ok(()));
         }
-        match inputs::gather(&self.proxies.store, proxy, &serving.name_prefix).await {
-            Ok(gathered) => match check_parameters(provider, proxy) {
-                Ok(()) => (Some(gathered), Ok(())),
-                Err(error) => (None, Err(error)),
+        let kept = self
+            .gathered
+            .as_ref()
+            .filter(|kept| kept.generation == proxy.metadata.generation && kept.at.elapsed() < INPUTS_MAX_AGE);
+        let inputs = match kept {
+            Some(kept) => kept.inputs.clone(),
+            None => match inputs::gather(&self.proxies.store, proxy, &serving.name_prefix).await {
+                Ok(inputs) => inputs,
+                Err(error) => return (None, Err(error)),
             },
+        };
+        if kept.is_none() {
+            let (generation, at) = (proxy.metadata.generation, Instant::now());
+            self.gathered = Some(Gathered { inputs: inputs.clone(), generation, at });
+        }
+        match check_parameters(provider, proxy) {
+            Ok(()) => (Some(inputs), Ok(())),
             Err(error) => (None, Err(error)),
         }
     }

@@ -108,7 +108,7 @@ fn a_virtual_size_beyond_the_grant_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     qemu_img(folder.path(), &["create", "-f", "qcow2", "big", "65G"]);
     let refused = message(look_at(&folder.path().join("big")));
-    assert!(refused.contains("spec.grants.images.maxGib") && refused.contains("64 GiB"), "{refused}");
+    assert!(refused.contains("spec.grants.images.maxGiB") && refused.contains("64 GiB"), "{refused}");
     let raw = inspect(&mut Cursor::new(vec![0; 4096]), 4096, 1024);
     assert!(message(raw).contains("size"));
 }
@@ -182,7 +182,7 @@ fn hostile_headers_are_refused() {
         (put(20, word(22)), "clusters"),
         (put(20, word(u32::MAX)), "clusters"),
         (put(24, long(0)), "virtual size of 0"),
-        (put(24, long(u64::MAX)), "maxGib"),
+        (put(24, long(u64::MAX)), "maxGiB"),
         (put(24, long(64 << 30)), "L1"),
         (put(32, word(1)), "encrypted"),
         (put(32, word(2)), "encrypted"),

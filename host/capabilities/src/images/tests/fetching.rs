@@ -50,8 +50,8 @@ async fn progress_is_of_real_bytes_and_says_what_is_done() {
         match images.ensure("hv1", "default", &source).await.unwrap() {
             Status::Ready(_) => break,
             Status::Pending(transfer) => {
-                if transfer.percent.is_some() {
-                    assert!(transfer.message.contains(&format!("{} %", transfer.percent.unwrap())), "{transfer:?}");
+                if let Some(percent) = transfer.percent {
+                    assert!(transfer.message.contains(&format!("{percent} %")), "{transfer:?}");
                 }
                 assert!(
                     transfer.message.contains("debian-12") && transfer.message.contains("hv1/default"),
@@ -249,14 +249,14 @@ async fn downloads_are_bounded() {
             Source { key: Some(format!("k{}", bench.server.requests().len())), ..bench.source("/a.raw", None) };
         let error = settle(&*images, &source).await.unwrap_err();
         assert_eq!(error.reason, "ImageUnusable");
-        assert!(error.message.contains("maxGib"), "{error}");
+        assert!(error.message.contains("maxGiB"), "{error}");
     }
     // One that is in the pool already does not become usable by that.
     let bytes = image(12);
     bench.server.put("/b.raw", Answer::Body(bytes.clone()));
     let source = bench.source("/b.raw", Some(&sha256(&bytes)));
     settle(&*bench.granted(), &source).await.unwrap();
-    assert!(settle(&*images, &source).await.unwrap_err().message.contains("maxGib"));
+    assert!(settle(&*images, &source).await.unwrap_err().message.contains("maxGiB"));
 }
 
 #[tokio::test]

@@ -57,8 +57,8 @@ fn only_our_own_names_pass() {
     for name in [
         format!("{prefix}o-1"),
         format!("{prefix}o-1."),
-        format!("{prefix}o-1.a.b"),
-        format!("{prefix}o-1.a/b"),
+        format!("{prefix}o-1.a..b"),
+        format!("{prefix}o-1.a..b"),
         "base-x.qcow2".to_owned(),
     ] {
         assert_eq!(scope.volume_owner(&name).unwrap_err().reason, "NameForeign", "{name}");

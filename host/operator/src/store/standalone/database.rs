@@ -92,7 +92,7 @@ impl Database {
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
-        let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        let version = version(&connection)?;
         if version > SCHEMA_VERSION {
             return Err(rusqlite::Error::SqliteFailure(
                 rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_SCHEMA),
@@ -106,13 +106,20 @@ impl Database {
 
     /// Opens the database of a state folder for reading, beside a process that writes.
     ///
+    /// `None`: nothing was written yet.
+    ///
     /// # Errors
-    /// When there is none.
-    pub fn open_read_only(folder: &Path) -> Result<Self> {
+    /// When it cannot be read.
+    pub fn open_read_only(folder: &Path) -> Result<Option<Self>> {
+        let file = folder.join(FILE_NAME);
+        if !file.exists() {
+            return Ok(None);
+        }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(folder.join(FILE_NAME), flags)?;
+        let connection = Connection::open_with_flags(file, flags)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
-        Ok(Self { connection })
+        // Set last, when all tables are there.
+        Ok((version(&connection)? > 0).then_some(Self { connection }))
     }
 
     /// All objects of a kind, as JSON, in the order of namespace and name.
@@ -274,6 +281,10 @@ impl Database {
             })
             .optional()
     }
+}
+
+fn version(connection: &Connection) -> Result<u32> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
 fn optional_key(row: &Row<'_>, first: usize) -> Result<Option<Key>> {

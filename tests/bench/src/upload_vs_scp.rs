@@ -4,8 +4,10 @@
 //! The upload's time is its own, from the first byte to libvirt's word that it is written, as the log line says it: what
 //! comes before (fetching, hashing, the claim) scp does not do.
 
+use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -14,8 +16,6 @@ use proxy_operator_capabilities::images::{GrantedImages, ImageLimits, ImageServi
 use proxy_operator_capabilities::limits::Limits;
 use proxy_operator_core::capability::images::{Images as _, Source, Status};
 use sha2::{Digest as _, Sha256};
-use std::io::Read as _;
-use std::sync::Arc;
 
 use crate::hypervisor::Granted;
 use crate::kvm::{CLUSTER, HOST, PROVIDER};
@@ -73,9 +73,10 @@ fn rate(time: Duration) -> f64 {
 
 /// Writes the image; its digest.
 fn random(file: &Path) -> Result<String> {
-    let mut content = std::io::BufReader::new(std::fs::File::open("/dev/urandom")?).take(MIB << 20);
-    std::io::copy(&mut content, &mut std::fs::File::create(file)?)?;
-    Ok(format!("sha256:{}", hex::encode(Sha256::digest(std::fs::read(file)?))))
+    let mut content = Vec::new();
+    std::fs::File::open("/dev/urandom")?.take(MIB << 20).read_to_end(&mut content)?;
+    std::fs::write(file, &content)?;
+    Ok(format!("sha256:{}", hex::encode(Sha256::digest(&content))))
 }
 
 /// Has the image brought into the pool: the name of its volume, the time of the upload, the time of all.

@@ -107,11 +107,11 @@ impl Folder {
 
     /// What the state holds of a kind; nothing before the operator has made its tables.
     fn objects(&self, kind: Kind) -> Vec<String> {
-        self.database().and_then(|database| database.objects(kind).ok()).unwrap_or_default()
+        self.database().map(|database| database.objects(kind).unwrap()).unwrap_or_default()
     }
 
     fn database(&self) -> Option<Database> {
-        Database::open_read_only(&self.state()).ok().flatten()
+        Database::open_read_only(&self.state()).unwrap()
     }
 
     pub(crate) fn proxy(&self, name: &str) -> Option<Proxy> {

@@ -46,7 +46,7 @@ impl Run {
         until_on(folder, "one");
         let _guest = stand_in(folder, &self.ground, "p", "one");
         folder.until("it is Ready", 90, || folder.is_ready("one"));
-        assert_eq!(self.ground.domains(self.prefix()), [self.domain.clone()]);
+        assert_eq!(self.ground.domains(self.prefix()), std::slice::from_ref(&self.domain));
         let volumes = self.ground.volumes();
         let of_proxy = [format!("{}.disk.qcow2", self.domain), format!("{}.seed.img", self.domain)];
         assert_eq!(self.ground.volumes_of_proxies(), of_proxy, "{volumes:?}");

@@ -27,7 +27,7 @@ check:
 	$(CARGO) fmt --all --check
 	cd plugins && $(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) test --workspace --lib --bins
+	$(CARGO) test --workspace --exclude proxy-operator-bench --lib --bins
 
 # Licences and advisories (needs cargo-deny).
 deny:

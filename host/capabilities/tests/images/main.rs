@@ -58,6 +58,8 @@ fn transfers() -> ImageLimits {
         claim_stale: Duration::from_secs(2),
         claim_settle: Duration::from_millis(100),
         retry_transient: Duration::from_millis(200),
+        // An upload is caught in its middle: on a fast disk all of it is over within the default's second.
+        grace: Duration::from_millis(1),
         ..ImageLimits::default()
     }
 }
@@ -292,7 +294,7 @@ async fn a_libvirtd_or_sshd_that_dies_under_an_upload_is_survived() {
     let operator = Operator::new(&hypervisor, "dies", files.path());
     for (index, daemon) in [Daemon::Libvirtd, Daemon::Sshd].into_iter().enumerate() {
         let name = format!("daemon-{index}.raw");
-        let pinned = raw(files.path(), &name, 5 + index as u64, 128);
+        let pinned = raw(files.path(), &name, 5 + index as u64, 256);
         let source = operator.source(&name, &pinned);
         let started = Instant::now();
         loop {

@@ -24,3 +24,8 @@ pub const API_VERSION: &str = "crawl.example.com/v1alpha1";
 pub const FINALIZER: &str = "crawl.example.com/instance";
 /// Abandons the instance when it is `"true"`: the object is released, whatever its provider says.
 pub const SKIP_CLEANUP: &str = "crawl.example.com/skip-cleanup";
+
+/// The schema of a JSON object with fields of the plugin's own.
+fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}

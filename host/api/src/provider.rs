@@ -26,7 +26,7 @@ pub struct ProviderSpec {
     pub plugin: PluginSource,
     /// The plugin's own configuration, held against the JSON Schema that the plugin describes.
     #[serde(default)]
-    #[schemars(schema_with = "any_object")]
+    #[schemars(schema_with = "crate::any_object")]
     pub config: Map<String, Value>,
     /// What the plugin may touch.
     #[serde(default)]
@@ -103,9 +103,4 @@ pub struct CheckStatus {
     pub reason: String,
     /// What was seen, or what is wrong and what to do.
     pub message: String,
-}
-
-/// A JSON object with fields of the plugin's own.
-fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }

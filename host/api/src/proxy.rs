@@ -52,7 +52,7 @@ pub struct ProxySpec {
     pub probe: Probe,
     /// Parameters of the plugin's own, held against the JSON Schema that the plugin describes.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
-    #[schemars(schema_with = "any_object")]
+    #[schemars(schema_with = "crate::any_object")]
     pub parameters: Map<String, Value>,
     /// Stops create and replacement, never deletion.
     #[serde(default)]
@@ -206,9 +206,4 @@ impl ProxySpec {
     pub fn port(&self) -> u16 {
         self.port.unwrap_or(DEFAULT_PORT)
     }
-}
-
-/// A JSON object with fields of the plugin's own.
-fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
